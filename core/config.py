@@ -1,0 +1,238 @@
+"""Settings, one frozen dataclass per stage, and the presets of the shipped collections.
+
+Defaults are the paper's where the paper gives one; a trailing comment names the unit or the
+section. `to_dict` is what a collection records beside its results.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+DATA_DIR = Path(__file__).resolve().parent.parent / "data"
+
+LIVELY_GROUPS = (
+    "Activities",
+    "Animals & Nature",
+    "Food & Drink",
+    "Smileys & Emotion",
+)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which pictures a model is trained on."""
+
+    path: str = "glyphs64.parquet"  # relative to data/, or absolute
+    image_size: int = 64  # pixels, square
+    channels: int = 3
+    label_columns: tuple[str, ...] = ("style", "group")  # class = their combination
+    keep: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (column, allowed values)
+    limit: int | None = None  # first examples after filtering; None keeps all
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The denoiser: a diffusers UNet2DModel, in pixels or in latents."""
+
+    autoencoder: str = "none"  # "none", "patch"; loaded models may also hold "kl" or "vq"
+    patch_size: int = 4  # pixels, for "patch"
+    latent_channels: int = 16  # principal components kept, for "patch"
+    block_out_channels: tuple[int, ...] = (32, 64, 96)
+    attention: tuple[bool, ...] = (False, True, True)  # per level
+    layers_per_block: int = 1
+    attention_head_dim: int = 16
+    norm_num_groups: int = 8
+    prediction_type: str = "epsilon"  # "epsilon", "v_prediction", "sample"
+    num_train_timesteps: int = 1000  # T
+    beta_schedule: str = "linear"  # App. J.3
+    beta_start: float = 1e-4
+    beta_end: float = 0.02
+    clip_sample: bool = True  # pixels only; latents are unbounded
+    label_dropout: float = 0.0  # share of training steps without a label
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How the denoiser is trained (App. J.8)."""
+
+    num_steps: int = 32_000
+    batch_size: int = 128
+    learning_rate: float = 1e-4
+    weight_decay: float = 1e-6
+    warmup_steps: int = 3_200
+    max_grad_norm: float = 1.0
+    ema_decay: float = 0.999
+    horizontal_flip: bool = False
+    checkpoint_every: int = 500  # steps
+
+
+@dataclass(frozen=True)
+class CurvatureConfig:
+    """How GGN^model is approximated by EK-FAC (Sec. 3.1)."""
+
+    factor_draws: int = 250  # draws per example for the Kronecker factors, App. J.4
+    eigenvalue_draws: int = 125  # draws per example for the corrected eigenvalues
+    batch_size: int = 64  # (example, draw) pairs at a time
+
+
+@dataclass(frozen=True)
+class GradientConfig:
+    """How training gradients are estimated and stored."""
+
+    num_draws: int = 250  # S, App. J.4
+    num_folds: int = 4  # independent parts of the draws, for standard errors
+    damping: float = 1e-8  # of the GGN of the mean loss, App. J.5; whitens the sketch
+    sketch_dim: int = 65_536  # signs kept per example inside the DuckDB file
+    rms_examples: int = 128  # examples that set the balance of the index
+
+
+@dataclass(frozen=True)
+class SampleConfig:
+    """The gallery that a collection shows first."""
+
+    num_samples: int = 48
+    sampler: str = "ddim"
+    num_steps: int = 50
+    guidance_scale: float = 1.0
+    num_draws: int = 256  # of each sample's query gradient
+
+
+@dataclass(frozen=True)
+class CollectionConfig:
+    """Everything that makes a collection; equal settings give an equal collection."""
+
+    name: str
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    curvature: CurvatureConfig = field(default_factory=CurvatureConfig)
+    gradients: GradientConfig = field(default_factory=GradientConfig)
+    samples: SampleConfig = field(default_factory=SampleConfig)
+    seed: int = 0
+
+    def to_dict(self) -> dict:
+        """Return the settings as nested dictionaries of plain values."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Return the settings as canonical JSON."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    def fingerprint(self, *stages: str) -> str:
+        """Return 12 hex digits that identify the settings of the named stages.
+
+        Without names, all settings count. Stages are field names such as "data" or "model";
+        the seed always counts.
+        """
+        settings = self.to_dict()
+        if stages:
+            settings = {name: settings[name] for name in (*stages, "seed")}
+        text = json.dumps(settings, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+_GLYPHS_MODEL = ModelConfig(
+    autoencoder="patch",
+    prediction_type="v_prediction",
+    beta_schedule="scaled_linear",
+    beta_start=0.00085,
+    beta_end=0.016,
+    clip_sample=False,
+    label_dropout=0.1,
+)
+
+_GLYPHS_CPU = CollectionConfig(
+    name="glyphs",
+    data=DataConfig(keep=(("group", LIVELY_GROUPS),)),
+    model=_GLYPHS_MODEL,
+    train=TrainConfig(
+        num_steps=24_000,
+        batch_size=32,
+        learning_rate=1.2e-3,
+        warmup_steps=500,
+        ema_decay=0.9995,
+    ),
+    curvature=CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
+    gradients=GradientConfig(num_draws=64),
+    samples=SampleConfig(guidance_scale=2.0),
+)
+
+_FASHION_CPU = CollectionConfig(
+    name="fashion2",
+    data=DataConfig(
+        path="fashion2.parquet", image_size=32, channels=1, label_columns=("name",)
+    ),
+    model=ModelConfig(),
+    train=TrainConfig(
+        num_steps=8_000,
+        batch_size=32,
+        learning_rate=1e-3,
+        warmup_steps=400,
+        horizontal_flip=True,
+    ),
+    curvature=CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
+    gradients=GradientConfig(num_draws=64),
+)
+
+
+def _tiny(config: CollectionConfig) -> CollectionConfig:
+    """Return a small sibling: the same code path in seconds."""
+    return replace(
+        config,
+        data=replace(config.data, limit=32),
+        model=replace(
+            config.model,
+            block_out_channels=(16, 16),
+            attention=(False, True),
+            attention_head_dim=8,
+            norm_num_groups=4,
+        ),
+        train=replace(config.train, num_steps=20, batch_size=8, warmup_steps=5),
+        curvature=CurvatureConfig(factor_draws=1, eigenvalue_draws=1, batch_size=16),
+        gradients=replace(
+            config.gradients, num_draws=8, sketch_dim=4096, rms_examples=8
+        ),
+        samples=replace(config.samples, num_samples=4, num_steps=5, num_draws=8),
+    )
+
+
+def _gpu(config: CollectionConfig) -> CollectionConfig:
+    """Return the large sibling: all pictures, a wider model, the paper's draws."""
+    return replace(
+        config,
+        data=replace(config.data, keep=()),
+        model=replace(config.model, block_out_channels=(64, 128, 192)),
+        train=replace(
+            config.train,
+            num_steps=50_000,
+            batch_size=128,
+            learning_rate=6e-4,
+            warmup_steps=1_000,
+            ema_decay=0.9998,
+        ),
+        curvature=CurvatureConfig(factor_draws=16, eigenvalue_draws=16, batch_size=512),
+        gradients=replace(config.gradients, num_draws=256),
+    )
+
+
+COLLECTIONS = {"glyphs": _GLYPHS_CPU, "fashion2": _FASHION_CPU}
+PRESETS = {"cpu": lambda config: config, "tiny": _tiny, "gpu": _gpu}
+
+
+def collection_config(collection: str, preset: str = "cpu") -> CollectionConfig:
+    """Return the settings of a shipped collection at the size of a preset.
+
+    Raises:
+        LookupError: If the collection or the preset is unknown; the message lists them.
+    """
+    if collection not in COLLECTIONS:
+        raise LookupError(
+            f"There is no collection '{collection}' to build. "
+            f"Known collections: {', '.join(sorted(COLLECTIONS))}."
+        )
+    if preset not in PRESETS:
+        raise LookupError(
+            f"There is no preset '{preset}'. Known presets: {', '.join(PRESETS)}."
+        )
+    return PRESETS[preset](COLLECTIONS[collection])

@@ -1,0 +1,93 @@
+"""Image sources: a file or folder becomes examples with ids, pixels, labels and metadata."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from core.config import DATA_DIR, DataConfig
+from core.images import decode_picture
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Training pictures in a fixed order.
+
+    Attributes:
+        ids: Example ids, shape (N,), int64, unique, ascending.
+        pixels: Pictures, shape (N, C, H, W), uint8.
+        labels: Class of each example, shape (N,), int64.
+        class_names: One tuple of label values per class, in label order.
+        label_columns: The metadata columns whose combination is the class.
+        metadata: One row per example, without the image bytes.
+        encoded: The pictures' own file bytes, as they came.
+    """
+
+    ids: np.ndarray
+    pixels: np.ndarray
+    labels: np.ndarray
+    class_names: tuple[tuple[str, ...], ...]
+    label_columns: tuple[str, ...]
+    metadata: pd.DataFrame
+    encoded: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        """Return the number of examples N."""
+        return len(self.ids)
+
+    def images(self, index=slice(None)) -> Tensor:
+        """Return the pictures at `index` as float32 in [-1, 1], shape (B, C, H, W)."""
+        return torch.from_numpy(self.pixels[index]).float() / 127.5 - 1
+
+
+def load_dataset(config: DataConfig) -> Dataset:
+    """Return the examples that the settings select.
+
+    Raises:
+        FileNotFoundError: If there is nothing at the path.
+        ValueError: If the file lacks a column, or the filters keep nothing.
+    """
+    path = Path(config.path)
+    path = path if path.is_absolute() else DATA_DIR / path
+    if not path.exists():
+        raise FileNotFoundError(
+            f"There is no data set at '{path}'. Give the path of a parquet file with an "
+            "'image' column."
+        )
+    table = pq.read_table(path).to_pandas()
+    needed = {"id", "image", *config.label_columns, *(column for column, _ in config.keep)}
+    missing = sorted(needed - set(table.columns))
+    if missing:
+        raise ValueError(
+            f"'{path.name}' has no column {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(map(repr, table.columns))}. Name existing columns in the settings."
+        )
+    for column, allowed in config.keep:
+        table = table[table[column].isin(allowed)]
+    table = table.sort_values("id").reset_index(drop=True)
+    if config.limit is not None:
+        table = table.head(config.limit)
+    if table.empty:
+        raise ValueError(
+            f"No picture of '{path.name}' passes the filters {dict(config.keep)}. "
+            "Loosen them."
+        )
+    encoded = tuple(table.pop("image"))
+    size = (config.channels, config.image_size, config.image_size)
+    pixels = np.stack([decode_picture(data, size) for data in encoded])
+    label_values = list(map(tuple, table[list(config.label_columns)].astype(str).values))
+    class_names = tuple(sorted(set(label_values)))
+    position = {name: label for label, name in enumerate(class_names)}
+    return Dataset(
+        ids=table["id"].to_numpy(np.int64),
+        pixels=pixels,
+        labels=np.array([position[value] for value in label_values], dtype=np.int64),
+        class_names=class_names,
+        label_columns=config.label_columns,
+        metadata=table,
+        encoded=encoded,
+    )

@@ -1,0 +1,387 @@
+"""The denoiser: a diffusers UNet, its scheduler and, for latent models, its autoencoder.
+
+One face for pixel and latent models, for every prediction type, with or without classes.
+Holds Eq. 1 (`add_noise`), Eq. 2 (`losses`, in the prediction the model was trained with) and
+sampling. Knows nothing about gradients.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import safetensors.torch
+import torch
+from diffusers import (
+    AutoencoderKL,
+    DDIMScheduler,
+    DDPMScheduler,
+    UNet2DModel,
+    VQModel,
+)
+from torch import Tensor, nn
+
+from core.config import ModelConfig
+
+SAMPLERS = {"ddim": DDIMScheduler, "ddpm": DDPMScheduler}
+
+
+class PatchAutoencoder(nn.Module):
+    """A linear autoencoder: the first principal components of square patches.
+
+    The components are orthonormal, so noise in the latents is noise of one size in pixels.
+
+    Attributes:
+        components: Orthonormal rows, shape (K, C p^2).
+        mean: The mean patch, shape (C p^2,).
+        scale: Standard deviation of the latents before scaling, a scalar.
+    """
+
+    def __init__(self, channels: int, patch_size: int, latent_channels: int):
+        super().__init__()
+        self.patch_size = patch_size
+        size = channels * patch_size**2
+        self.register_buffer("components", torch.zeros(latent_channels, size))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("scale", torch.ones(()))
+
+    def _patches(self, images: Tensor) -> Tensor:
+        return nn.functional.pixel_unshuffle(images, self.patch_size).movedim(1, -1)
+
+    @torch.no_grad()
+    def fit(self, images: Tensor) -> "PatchAutoencoder":
+        """Set the components from images of shape (B, C, H, W) in [-1, 1]."""
+        patches = self._patches(images).flatten(0, 2).double()  # (B h w, C p^2)
+        mean = patches.mean(0)
+        centred = patches - mean
+        covariance = centred.T @ centred / len(centred)
+        components = torch.linalg.eigh(covariance).eigenvectors.flip(1).T
+        components = components[: len(self.components)]
+        # The sign of an eigenvector is arbitrary; fix it so that a refit is identical.
+        largest = components.abs().argmax(1, keepdim=True)
+        components = components * components.gather(1, largest).sign()
+        self.mean.copy_(mean)
+        self.components.copy_(components)
+        self.scale.copy_((centred @ components.T).std())
+        return self
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Return latents of shape (B, K, H/p, W/p) with unit variance over the fit data."""
+        centred = self._patches(images) - self.mean
+        return (centred @ self.components.T / self.scale).movedim(-1, 1)
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Return images of shape (B, C, H, W)."""
+        patches = latents.movedim(1, -1) * self.scale @ self.components + self.mean
+        return nn.functional.pixel_shuffle(patches.movedim(-1, 1), self.patch_size)
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What a sampler visited.
+
+    Attributes:
+        timesteps: The timesteps of the steps taken, shape (S,), descending.
+        states: The noisy examples, shape (S + 1, C, H, W); the last is the sample itself.
+    """
+
+    timesteps: Tensor
+    states: Tensor
+
+
+class Denoiser(nn.Module):
+    """A trained (or untrained) diffusion model behind one face.
+
+    Args:
+        unet: Predicts from (x_t, timesteps, class labels).
+        scheduler: Holds the noise schedule and the prediction type.
+        autoencoder: Maps images to latents; None for a pixel model.
+        null_label: The class that stands for "no label"; None for a model without classes.
+    """
+
+    def __init__(
+        self,
+        unet: UNet2DModel,
+        scheduler: DDPMScheduler,
+        autoencoder: nn.Module | None = None,
+        null_label: int | None = None,
+    ):
+        super().__init__()
+        self.unet = unet
+        self.autoencoder = autoencoder
+        self.scheduler = scheduler
+        self.null_label = null_label
+        self.register_buffer(
+            "alphas_cumprod", scheduler.alphas_cumprod.clone(), persistent=False
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.alphas_cumprod.device
+
+    @property
+    def num_train_timesteps(self) -> int:
+        """T, the number of fidelity levels."""
+        return self.scheduler.config.num_train_timesteps
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape (C, H, W) of one noisy example."""
+        size = self.unet.config.sample_size
+        return self.unet.config.in_channels, size, size
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> Tensor:
+        """Return x_0 of shape (B, C, H, W) for images in [-1, 1]; latents where there are."""
+        if self.autoencoder is None:
+            return images
+        if isinstance(self.autoencoder, PatchAutoencoder):
+            return self.autoencoder.encode(images)
+        if isinstance(self.autoencoder, VQModel):
+            return self.autoencoder.encode(images).latents
+        # The mean, not a sample: the same picture must always have the same x_0.
+        mean = self.autoencoder.encode(images).latent_dist.mode()
+        return mean * self.autoencoder.config.scaling_factor
+
+    @torch.no_grad()
+    def decode(self, x_0: Tensor) -> Tensor:
+        """Return images in [-1, 1] for clean examples of shape (B, C, H, W)."""
+        if self.autoencoder is None:
+            images = x_0
+        elif isinstance(self.autoencoder, PatchAutoencoder):
+            images = self.autoencoder.decode(x_0)
+        elif isinstance(self.autoencoder, VQModel):
+            images = self.autoencoder.decode(x_0).sample
+        else:
+            images = self.autoencoder.decode(
+                x_0 / self.autoencoder.config.scaling_factor
+            ).sample
+        return images.clamp(-1, 1)
+
+    def add_noise(self, x_0: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
+        """Return x_t of Eq. 1, shape (B, C, H, W)."""
+        alpha = self.alphas_cumprod[timesteps].to(x_0.dtype)[:, None, None, None]
+        return alpha.sqrt() * x_0 + (1 - alpha).sqrt() * noise
+
+    def predict(self, x_t: Tensor, timesteps: Tensor, labels: Tensor | None) -> Tensor:
+        """Return the model output: noise, velocity or sample, as it was trained."""
+        if self.null_label is None:
+            return self.unet(x_t, timesteps).sample
+        return self.unet(x_t, timesteps, class_labels=labels).sample
+
+    def target(self, x_0: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
+        """Return what `predict` was trained to give, shape (B, C, H, W)."""
+        prediction_type = self.scheduler.config.prediction_type
+        if prediction_type == "epsilon":
+            return noise
+        if prediction_type == "sample":
+            return x_0
+        alpha = self.alphas_cumprod[timesteps].to(x_0.dtype)[:, None, None, None]
+        return alpha.sqrt() * noise - (1 - alpha).sqrt() * x_0  # v_prediction
+
+    def losses(
+        self, x_0: Tensor, noise: Tensor, timesteps: Tensor, labels: Tensor | None
+    ) -> Tensor:
+        """Return the squared error of each example, shape (B,): the sum over C, H, W.
+
+        The summand of Eq. 2. For a velocity or sample model the error is in *its* output:
+        influence needs the gradient and curvature of the loss that was minimised.
+        """
+        x_t = self.add_noise(x_0, noise, timesteps)
+        error = self.predict(x_t, timesteps, labels) - self.target(x_0, noise, timesteps)
+        return error.square().sum((1, 2, 3))
+
+    def dropped(self, labels: Tensor | None, drop: Tensor) -> Tensor | None:
+        """Return the labels with the null label where `drop` is true, shape (B,)."""
+        if self.null_label is None:
+            return None
+        return torch.where(drop, torch.full_like(labels, self.null_label), labels)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        generators: list[torch.Generator],
+        labels: Tensor | None = None,
+        sampler: str = "ddim",
+        num_steps: int = 50,
+        eta: float = 0.0,
+        guidance_scale: float = 1.0,
+        on_step: Callable[[int, int], None] | None = None,
+    ) -> list[Trajectory]:
+        """Return one sampling trajectory per generator.
+
+        Args:
+            generators: One source of noise per sample, so none depends on its batch.
+            labels: Class per sample, shape (B,); the null label where None.
+            sampler: "ddim" (Song et al. 2021) or "ddpm" (Ho et al. 2020).
+            num_steps: Steps taken, evenly spaced over [0, T).
+            eta: Noise of DDIM, 0 to 1.
+            guidance_scale: 1 follows the model; more exaggerates the class.
+            on_step: Called with (steps done, steps in all); may raise to stop.
+
+        Raises:
+            ValueError: If the sampler is unknown or the number of steps is out of range.
+        """
+        if sampler not in SAMPLERS:
+            raise ValueError(
+                f"There is no sampler '{sampler}'. Choose one of {', '.join(SAMPLERS)}."
+            )
+        if not 1 <= num_steps <= self.num_train_timesteps:
+            raise ValueError(
+                f"{num_steps} sampling steps were asked for. Choose 1 to "
+                f"{self.num_train_timesteps}."
+            )
+        scheduler = SAMPLERS[sampler].from_config(
+            self.scheduler.config, timestep_spacing="trailing"
+        )
+        scheduler.set_timesteps(num_steps)
+        extra = {"eta": eta} if sampler == "ddim" else {}
+        if labels is None and self.null_label is not None:
+            labels = torch.full((len(generators),), self.null_label)
+        labels = None if labels is None else labels.to(self.device)
+
+        x_t = torch.stack([torch.randn(self.shape, generator=g) for g in generators])
+        states = [x_t]
+        for step, timestep in enumerate(scheduler.timesteps):
+            output = self._guided(
+                x_t.to(self.device), timestep.to(self.device), labels, guidance_scale
+            ).cpu()
+            x_t = torch.cat(
+                [
+                    scheduler_step(scheduler, output[i : i + 1], timestep, x_t[i : i + 1], g, extra)
+                    for i, g in enumerate(generators)
+                ]
+            )
+            states.append(x_t)
+            if on_step is not None:
+                on_step(step + 1, num_steps)
+        stacked = torch.stack(states, dim=1)  # (B, S + 1, C, H, W)
+        return [Trajectory(scheduler.timesteps.clone(), s) for s in stacked]
+
+    def _guided(
+        self, x_t: Tensor, timestep: Tensor, labels: Tensor | None, guidance_scale: float
+    ) -> Tensor:
+        """Return the model output, extrapolated away from the one without a label."""
+        timesteps = timestep.expand(len(x_t))
+        output = self.predict(x_t, timesteps, labels)
+        if guidance_scale == 1.0 or self.null_label is None:
+            return output
+        unlabelled = self.predict(
+            x_t, timesteps, torch.full_like(labels, self.null_label)
+        )
+        return unlabelled + guidance_scale * (output - unlabelled)
+
+
+def scheduler_step(scheduler, output, timestep, x_t, generator, extra) -> Tensor:
+    """Return x_{t-1}, shape (1, C, H, W), with noise from this sample's own generator."""
+    return scheduler.step(output, timestep, x_t, generator=generator, **extra).prev_sample
+
+
+def make_denoiser(
+    config: ModelConfig,
+    image_size: int,
+    channels: int,
+    num_classes: int,
+    generator: torch.Generator,
+) -> Denoiser:
+    """Return an untrained denoiser; its weights depend on the generator alone.
+
+    With label dropout there is one class more than `num_classes`: the null label, the last.
+    Without it the model has no classes.
+    """
+    size, in_channels, autoencoder = image_size, channels, None
+    if config.autoencoder == "patch":
+        autoencoder = PatchAutoencoder(channels, config.patch_size, config.latent_channels)
+        size, in_channels = image_size // config.patch_size, config.latent_channels
+    null_label = num_classes if config.label_dropout > 0 else None
+    down = ["AttnDownBlock2D" if a else "DownBlock2D" for a in config.attention]
+    up = ["AttnUpBlock2D" if a else "UpBlock2D" for a in reversed(config.attention)]
+    with torch.random.fork_rng(devices=[]):
+        # diffusers initialises from the global state; seed it for this line alone.
+        torch.manual_seed(generator.initial_seed())
+        unet = UNet2DModel(
+            sample_size=size,
+            in_channels=in_channels,
+            out_channels=in_channels,
+            block_out_channels=config.block_out_channels,
+            layers_per_block=config.layers_per_block,
+            down_block_types=tuple(down),
+            up_block_types=tuple(up),
+            attention_head_dim=config.attention_head_dim,
+            norm_num_groups=config.norm_num_groups,
+            num_class_embeds=None if null_label is None else num_classes + 1,
+        )
+    scheduler = DDPMScheduler(
+        num_train_timesteps=config.num_train_timesteps,
+        beta_schedule=config.beta_schedule,
+        beta_start=config.beta_start,
+        beta_end=config.beta_end,
+        prediction_type=config.prediction_type,
+        variance_type="fixed_small",  # App. J.3
+        clip_sample=config.clip_sample,
+    )
+    return Denoiser(unet, scheduler, autoencoder, null_label)
+
+
+_AUTOENCODERS = {"AutoencoderKL": AutoencoderKL, "VQModel": VQModel}
+
+
+def denoiser_to_bytes(denoiser: Denoiser, dtype: torch.dtype = torch.float16) -> bytes:
+    """Return weights and configuration as the bytes of a safetensors file."""
+    settings = {
+        "unet": dict(denoiser.unet.config),
+        "scheduler": dict(denoiser.scheduler.config),
+        "null_label": denoiser.null_label,
+        "autoencoder": None,
+    }
+    if isinstance(denoiser.autoencoder, PatchAutoencoder):
+        rows, size = denoiser.autoencoder.components.shape
+        patch = denoiser.autoencoder.patch_size
+        settings["autoencoder"] = {
+            "class": "PatchAutoencoder",
+            "arguments": [size // patch**2, patch, rows],
+        }
+    elif denoiser.autoencoder is not None:
+        settings["autoencoder"] = {
+            "class": type(denoiser.autoencoder).__name__,
+            "config": dict(denoiser.autoencoder.config),
+        }
+    weights = {
+        # The autoencoder defines x_0; it stays exact.
+        name: tensor.cpu().contiguous()
+        if name.startswith("autoencoder.")
+        else tensor.to("cpu", dtype).contiguous()
+        for name, tensor in denoiser.state_dict().items()
+    }
+    return safetensors.torch.save(weights, {"denoiser": json.dumps(settings, default=str)})
+
+
+def denoiser_from_bytes(data: bytes) -> Denoiser:
+    """Return the denoiser that `denoiser_to_bytes` wrote, in float32 and ready to evaluate.
+
+    Raises:
+        ValueError: If the bytes hold weights without a description.
+    """
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    if "denoiser" not in header.get("__metadata__", {}):
+        raise ValueError(
+            "The weights have no description of their model. Write them with "
+            "`python -m precompute train`."
+        )
+    settings = json.loads(header["__metadata__"]["denoiser"])
+    autoencoder = None
+    if settings["autoencoder"]:
+        kind = settings["autoencoder"]["class"]
+        if kind == "PatchAutoencoder":
+            autoencoder = PatchAutoencoder(*settings["autoencoder"]["arguments"])
+        else:
+            autoencoder = _AUTOENCODERS[kind].from_config(settings["autoencoder"]["config"])
+    denoiser = Denoiser(
+        UNet2DModel.from_config(settings["unet"]),
+        DDPMScheduler.from_config(settings["scheduler"]),
+        autoencoder,
+        settings["null_label"],
+    )
+    denoiser.load_state_dict(safetensors.torch.load(data))
+    return denoiser.float().eval().requires_grad_(False)

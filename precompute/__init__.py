@@ -1,0 +1,1 @@
+"""The verbs that make a collection: `python -m precompute STAGE --collection NAME`."""

@@ -1,0 +1,153 @@
+"""Train the denoiser: AdamW, warm-up, cosine decay and EMA (App. J.8); resumable."""
+
+import torch
+from diffusers.optimization import get_cosine_schedule_with_warmup
+from diffusers.training_utils import EMAModel
+from tqdm import tqdm
+
+from core.config import CollectionConfig
+from core.datasets import Dataset
+from core.diffusion import Denoiser, denoiser_to_bytes, make_denoiser
+from core.draws import keyed_generator
+from precompute.workspace import Workspace, write_atomically
+
+
+def new_denoiser(config: CollectionConfig, dataset: Dataset) -> Denoiser:
+    """Return the untrained denoiser of a collection, its autoencoder fitted."""
+    denoiser = make_denoiser(
+        config.model,
+        config.data.image_size,
+        config.data.channels,
+        len(dataset.class_names),
+        keyed_generator(config.seed, "initial weights"),
+    )
+    if config.model.autoencoder == "patch":
+        denoiser.autoencoder.fit(dataset.images())
+    return denoiser
+
+
+def batch_indices(step: int, batch_size: int, num_examples: int, seed: int) -> torch.Tensor:
+    """Return the examples of a training step, shape (batch_size,).
+
+    Steps walk through one random order of the examples after another.
+    """
+    first = step * batch_size
+    positions = torch.arange(first, first + batch_size)
+    orders = {
+        epoch: torch.randperm(num_examples, generator=keyed_generator(seed, "order", epoch))
+        for epoch in (positions // num_examples).unique().tolist()
+    }
+    return torch.stack([orders[p // num_examples][p % num_examples] for p in positions.tolist()])
+
+
+def train(
+    config: CollectionConfig, dataset: Dataset, workspace: Workspace, device: str = "cpu"
+) -> bytes:
+    """Return the trained denoiser's bytes (EMA weights, fp16), resuming a checkpoint.
+
+    The result depends on the settings alone: the same noise is drawn at each step whether or
+    not the run was interrupted.
+    """
+    settings, seed = config.train, config.seed
+    path = workspace.path("train", "denoiser.safetensors")
+    if path.exists():
+        return path.read_bytes()
+
+    denoiser = new_denoiser(config, dataset).to(device)
+    x_0 = _encode_all(denoiser, dataset, device)
+    mirrored = x_0
+    if settings.horizontal_flip:
+        mirrored = _encode_all(denoiser, dataset, device, mirror=True)
+    labels = torch.from_numpy(dataset.labels).to(device)
+
+    unet = denoiser.unet.train()
+    parameters = list(unet.parameters())
+    optimizer = torch.optim.AdamW(
+        parameters, settings.learning_rate, weight_decay=settings.weight_decay
+    )
+    schedule = get_cosine_schedule_with_warmup(
+        optimizer, settings.warmup_steps, settings.num_steps
+    )
+    ema = EMAModel(
+        parameters, settings.ema_decay, use_ema_warmup=True, power=0.75, foreach=True
+    )
+    start, smooth_loss = _restore(workspace, unet, optimizer, schedule, ema)
+
+    bar = tqdm(range(start, settings.num_steps), "train", settings.num_steps, initial=start)
+    for step in bar:
+        index = batch_indices(step, settings.batch_size, len(dataset), seed).to(device)
+        g = keyed_generator(seed, "training step", step)
+        timesteps = torch.randint(denoiser.num_train_timesteps, (len(index),), generator=g)
+        noise = torch.randn(len(index), *denoiser.shape, generator=g).to(device)
+        drop = torch.rand(len(index), generator=g) < config.model.label_dropout
+        flip = torch.rand(len(index), generator=g) < 0.5 * settings.horizontal_flip
+        flip = flip.to(device)[:, None, None, None]
+        clean = torch.where(flip, mirrored[index], x_0[index])
+
+        given = denoiser.dropped(labels[index], drop.to(device))
+        losses = denoiser.losses(clean, noise, timesteps.to(device), given)
+        loss = losses.mean() / noise[0].numel()  # per dimension, so one step size fits all
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        ema.step(parameters)
+
+        value = loss.item()
+        smooth_loss = value if smooth_loss is None else 0.99 * smooth_loss + 0.01 * value
+        bar.set_postfix(loss=f"{smooth_loss:.4f}", refresh=False)
+        done = step + 1
+        if done % settings.checkpoint_every == 0 and done < settings.num_steps:
+            _checkpoint(workspace, unet, optimizer, ema, done, smooth_loss)
+
+    ema.copy_to(parameters)
+    data = denoiser_to_bytes(denoiser)
+    write_atomically(path, data)
+    workspace.path("train", "checkpoint.safetensors").unlink(missing_ok=True)
+    return data
+
+
+def _encode_all(denoiser: Denoiser, dataset: Dataset, device: str, mirror: bool = False):
+    """Return x_0 of every example, shape (N, C, H, W)."""
+    parts = []
+    for first in range(0, len(dataset), 256):
+        images = dataset.images(slice(first, first + 256)).to(device)
+        parts.append(denoiser.encode(images.flip(-1) if mirror else images))
+    return torch.cat(parts)
+
+
+def _checkpoint(workspace, unet, optimizer, ema, step: int, smooth_loss: float) -> None:
+    tensors = {f"unet.{name}": value for name, value in unet.state_dict().items()}
+    for i, parameter in enumerate(unet.parameters()):
+        state = optimizer.state[parameter]
+        tensors[f"exp_avg.{i}"] = state["exp_avg"]
+        tensors[f"exp_avg_sq.{i}"] = state["exp_avg_sq"]
+        tensors[f"ema.{i}"] = ema.shadow_params[i]
+    workspace.save("train", "checkpoint", tensors, step=step, smooth_loss=smooth_loss)
+
+
+def _restore(workspace, unet, optimizer, schedule, ema) -> tuple[int, float | None]:
+    """Load the last checkpoint, if there is one; return the next step and the loss."""
+    saved = workspace.load("train", "checkpoint")
+    if saved is None:
+        return 0, None
+    tensors, facts = saved
+    unet.load_state_dict(
+        {name[5:]: value for name, value in tensors.items() if name.startswith("unet.")}
+    )
+    step = facts["step"]
+    for i, parameter in enumerate(unet.parameters()):
+        optimizer.state[parameter] = {
+            "step": torch.tensor(float(step)),
+            "exp_avg": tensors[f"exp_avg.{i}"].to(parameter.device),
+            "exp_avg_sq": tensors[f"exp_avg_sq.{i}"].to(parameter.device),
+        }
+    ema.shadow_params = [
+        tensors[f"ema.{i}"].to(ema.shadow_params[i].device)
+        for i in range(len(ema.shadow_params))
+    ]
+    ema.optimization_step = step
+    schedule.last_epoch = step - 1
+    schedule.step()
+    return step, facts["smooth_loss"]

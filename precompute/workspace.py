@@ -1,0 +1,72 @@
+"""Where a stage leaves its results while a collection is being made.
+
+A workspace is the folder `data/work/NAME`. The name of every result holds a fingerprint of the
+settings that made it, those of the stages before it included, so that a stage finds its own
+finished or unfinished result and never one made with other settings.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+from safetensors import safe_open
+from torch import Tensor
+
+from core.config import DATA_DIR, CollectionConfig
+
+# Which settings decide a stage's result.
+DEPENDS_ON = {
+    "train": ("data", "model", "train"),
+    "curvature": ("data", "model", "train", "curvature"),
+    "samples": ("data", "model", "train", "curvature", "samples"),
+    "gradients": ("data", "model", "train", "curvature", "samples", "gradients"),
+}
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that a kill at any moment leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folder of one collection in the making."""
+
+    config: CollectionConfig
+    folder: Path
+
+    def path(self, stage: str, name: str) -> Path:
+        """Return the path of a stage's result; `name` includes the suffix."""
+        stem, suffix = name.rsplit(".", 1)
+        fingerprint = self.config.fingerprint(*DEPENDS_ON[stage])
+        return self.folder / f"{stem}-{fingerprint}.{suffix}"
+
+    def save(self, stage: str, name: str, tensors: dict[str, Tensor], **facts) -> None:
+        """Write tensors and JSON-able facts as one safetensors file, atomically."""
+        tensors = {key: value.contiguous() for key, value in tensors.items()}
+        data = safetensors.torch.save(tensors, {"facts": json.dumps(facts)})
+        write_atomically(self.path(stage, f"{name}.safetensors"), data)
+
+    def load(self, stage: str, name: str) -> tuple[dict[str, Tensor], dict] | None:
+        """Return what `save` wrote, or None if there is nothing."""
+        path = self.path(stage, f"{name}.safetensors")
+        if not path.exists():
+            return None
+        with safe_open(path, "pt") as file:
+            facts = json.loads(file.metadata()["facts"])
+            return {key: file.get_tensor(key) for key in file.keys()}, facts
+
+
+def open_workspace(config: CollectionConfig, root: Path | None = None) -> Workspace:
+    """Return the workspace of a collection, making its folder."""
+    folder = (root or DATA_DIR / "work") / config.name
+    folder.mkdir(parents=True, exist_ok=True)
+    return Workspace(config, folder)

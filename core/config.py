@@ -35,7 +35,9 @@ class DataConfig:
 class ModelConfig:
     """The denoiser: a diffusers UNet2DModel, in pixels or in latents."""
 
-    autoencoder: str = "none"  # "none", "patch"; loaded models may also hold "kl" or "vq"
+    autoencoder: str = (
+        "none"  # "none", "patch"; loaded models may also hold "kl" or "vq"
+    )
     patch_size: int = 4  # pixels, for "patch"
     latent_channels: int = 16  # principal components kept, for "patch"
     block_out_channels: tuple[int, ...] = (32, 64, 96)

@@ -59,7 +59,12 @@ def load_dataset(config: DataConfig) -> Dataset:
             "'image' column."
         )
     table = pq.read_table(path).to_pandas()
-    needed = {"id", "image", *config.label_columns, *(column for column, _ in config.keep)}
+    needed = {
+        "id",
+        "image",
+        *config.label_columns,
+        *(column for column, _ in config.keep),
+    }
     missing = sorted(needed - set(table.columns))
     if missing:
         raise ValueError(
@@ -79,7 +84,9 @@ def load_dataset(config: DataConfig) -> Dataset:
     encoded = tuple(table.pop("image"))
     size = (config.channels, config.image_size, config.image_size)
     pixels = np.stack([decode_picture(data, size) for data in encoded])
-    label_values = list(map(tuple, table[list(config.label_columns)].astype(str).values))
+    label_values = list(
+        map(tuple, table[list(config.label_columns)].astype(str).values)
+    )
     class_names = tuple(sorted(set(label_values)))
     position = {name: label for label, name in enumerate(class_names)}
     return Dataset(

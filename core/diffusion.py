@@ -188,7 +188,9 @@ class Denoiser(nn.Module):
         influence needs the gradient and curvature of the loss that was minimised.
         """
         x_t = self.add_noise(x_0, noise, timesteps)
-        error = self.predict(x_t, timesteps, labels) - self.target(x_0, noise, timesteps)
+        error = self.predict(x_t, timesteps, labels) - self.target(
+            x_0, noise, timesteps
+        )
         return error.square().sum((1, 2, 3))
 
     def dropped(self, labels: Tensor | None, drop: Tensor) -> Tensor | None:
@@ -246,12 +248,12 @@ class Denoiser(nn.Module):
             output = self._guided(
                 x_t.to(self.device), timestep.to(self.device), labels, guidance_scale
             ).cpu()
-            x_t = torch.cat(
-                [
-                    scheduler_step(scheduler, output[i : i + 1], timestep, x_t[i : i + 1], g, extra)
-                    for i, g in enumerate(generators)
-                ]
-            )
+            x_t = torch.cat([
+                scheduler_step(
+                    scheduler, output[i : i + 1], timestep, x_t[i : i + 1], g, extra
+                )
+                for i, g in enumerate(generators)
+            ])
             states.append(x_t)
             if on_step is not None:
                 on_step(step + 1, num_steps)
@@ -259,7 +261,11 @@ class Denoiser(nn.Module):
         return [Trajectory(scheduler.timesteps.clone(), s) for s in stacked]
 
     def _guided(
-        self, x_t: Tensor, timestep: Tensor, labels: Tensor | None, guidance_scale: float
+        self,
+        x_t: Tensor,
+        timestep: Tensor,
+        labels: Tensor | None,
+        guidance_scale: float,
     ) -> Tensor:
         """Return the model output, extrapolated away from the one without a label."""
         timesteps = timestep.expand(len(x_t))
@@ -274,7 +280,9 @@ class Denoiser(nn.Module):
 
 def scheduler_step(scheduler, output, timestep, x_t, generator, extra) -> Tensor:
     """Return x_{t-1}, shape (1, C, H, W), with noise from this sample's own generator."""
-    return scheduler.step(output, timestep, x_t, generator=generator, **extra).prev_sample
+    return scheduler.step(
+        output, timestep, x_t, generator=generator, **extra
+    ).prev_sample
 
 
 def make_denoiser(
@@ -291,7 +299,9 @@ def make_denoiser(
     """
     size, in_channels, autoencoder = image_size, channels, None
     if config.autoencoder == "patch":
-        autoencoder = PatchAutoencoder(channels, config.patch_size, config.latent_channels)
+        autoencoder = PatchAutoencoder(
+            channels, config.patch_size, config.latent_channels
+        )
         size, in_channels = image_size // config.patch_size, config.latent_channels
     null_label = num_classes if config.label_dropout > 0 else None
     down = ["AttnDownBlock2D" if a else "DownBlock2D" for a in config.attention]
@@ -353,7 +363,9 @@ def denoiser_to_bytes(denoiser: Denoiser, dtype: torch.dtype = torch.float16) ->
         else tensor.to("cpu", dtype).contiguous()
         for name, tensor in denoiser.state_dict().items()
     }
-    return safetensors.torch.save(weights, {"denoiser": json.dumps(settings, default=str)})
+    return safetensors.torch.save(
+        weights, {"denoiser": json.dumps(settings, default=str)}
+    )
 
 
 def denoiser_from_bytes(data: bytes) -> Denoiser:
@@ -376,7 +388,9 @@ def denoiser_from_bytes(data: bytes) -> Denoiser:
         if kind == "PatchAutoencoder":
             autoencoder = PatchAutoencoder(*settings["autoencoder"]["arguments"])
         else:
-            autoencoder = _AUTOENCODERS[kind].from_config(settings["autoencoder"]["config"])
+            autoencoder = _AUTOENCODERS[kind].from_config(
+                settings["autoencoder"]["config"]
+            )
     denoiser = Denoiser(
         UNet2DModel.from_config(settings["unet"]),
         DDPMScheduler.from_config(settings["scheduler"]),

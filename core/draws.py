@@ -42,7 +42,10 @@ class Draws:
     def __getitem__(self, index) -> "Draws":
         """Return the draws at a slice or an index tensor."""
         return Draws(
-            self.timesteps[index], self.noise[index], self.drop_label[index], self.flip[index]
+            self.timesteps[index],
+            self.noise[index],
+            self.drop_label[index],
+            self.flip[index],
         )
 
     def to(self, device: torch.device | str) -> "Draws":
@@ -110,9 +113,9 @@ def make_draws(
             f"Choose a multiple of {num_folds}."
         )
     per_fold = num_draws // num_folds
-    timesteps = torch.cat(
-        [stratified_timesteps(per_fold, generator, start, stop) for _ in range(num_folds)]
-    )
+    timesteps = torch.cat([
+        stratified_timesteps(per_fold, generator, start, stop) for _ in range(num_folds)
+    ])
     noise = torch.randn(num_draws, *shape, generator=generator)
     drop_label = torch.rand(num_draws, generator=generator) < label_dropout
     flips = torch.rand(num_draws, generator=generator) < (0.5 if flip else 0.0)

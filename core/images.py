@@ -16,7 +16,9 @@ def open_picture(data: bytes) -> Image.Image:
         ValueError: If the bytes are not a picture that can be read, in one plain sentence.
     """
     if not data:
-        raise ValueError("The file is empty. Choose a picture, for example a PNG or JPEG.")
+        raise ValueError(
+            "The file is empty. Choose a picture, for example a PNG or JPEG."
+        )
     if len(data) > MAX_BYTES:
         raise ValueError(
             f"The file has {len(data) / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB can "
@@ -39,7 +41,13 @@ def open_picture(data: bytes) -> Image.Image:
         if "pixels; at most" in str(error):
             raise
         raise ValueError(_unreadable(error)) from error
-    except (OSError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError) as error:
+    except (
+        OSError,
+        SyntaxError,
+        EOFError,
+        MemoryError,
+        Image.DecompressionBombError,
+    ) as error:
         raise ValueError(_unreadable(error)) from error
 
 

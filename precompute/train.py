@@ -26,7 +26,9 @@ def new_denoiser(config: CollectionConfig, dataset: Dataset) -> Denoiser:
     return denoiser
 
 
-def batch_indices(step: int, batch_size: int, num_examples: int, seed: int) -> torch.Tensor:
+def batch_indices(
+    step: int, batch_size: int, num_examples: int, seed: int
+) -> torch.Tensor:
     """Return the examples of a training step, shape (batch_size,).
 
     Steps walk through one random order of the examples after another.
@@ -34,14 +36,21 @@ def batch_indices(step: int, batch_size: int, num_examples: int, seed: int) -> t
     first = step * batch_size
     positions = torch.arange(first, first + batch_size)
     orders = {
-        epoch: torch.randperm(num_examples, generator=keyed_generator(seed, "order", epoch))
+        epoch: torch.randperm(
+            num_examples, generator=keyed_generator(seed, "order", epoch)
+        )
         for epoch in (positions // num_examples).unique().tolist()
     }
-    return torch.stack([orders[p // num_examples][p % num_examples] for p in positions.tolist()])
+    return torch.stack([
+        orders[p // num_examples][p % num_examples] for p in positions.tolist()
+    ])
 
 
 def train(
-    config: CollectionConfig, dataset: Dataset, workspace: Workspace, device: str = "cpu"
+    config: CollectionConfig,
+    dataset: Dataset,
+    workspace: Workspace,
+    device: str = "cpu",
 ) -> bytes:
     """Return the trained denoiser's bytes (EMA weights, fp16), resuming a checkpoint.
 
@@ -73,11 +82,15 @@ def train(
     )
     start, smooth_loss = _restore(workspace, unet, optimizer, schedule, ema)
 
-    bar = tqdm(range(start, settings.num_steps), "train", settings.num_steps, initial=start)
+    bar = tqdm(
+        range(start, settings.num_steps), "train", settings.num_steps, initial=start
+    )
     for step in bar:
         index = batch_indices(step, settings.batch_size, len(dataset), seed).to(device)
         g = keyed_generator(seed, "training step", step)
-        timesteps = torch.randint(denoiser.num_train_timesteps, (len(index),), generator=g)
+        timesteps = torch.randint(
+            denoiser.num_train_timesteps, (len(index),), generator=g
+        )
         noise = torch.randn(len(index), *denoiser.shape, generator=g).to(device)
         drop = torch.rand(len(index), generator=g) < config.model.label_dropout
         flip = torch.rand(len(index), generator=g) < 0.5 * settings.horizontal_flip
@@ -86,7 +99,9 @@ def train(
 
         given = denoiser.dropped(labels[index], drop.to(device))
         losses = denoiser.losses(clean, noise, timesteps.to(device), given)
-        loss = losses.mean() / noise[0].numel()  # per dimension, so one step size fits all
+        loss = (
+            losses.mean() / noise[0].numel()
+        )  # per dimension, so one step size fits all
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
         optimizer.step()
@@ -95,7 +110,9 @@ def train(
         ema.step(parameters)
 
         value = loss.item()
-        smooth_loss = value if smooth_loss is None else 0.99 * smooth_loss + 0.01 * value
+        smooth_loss = (
+            value if smooth_loss is None else 0.99 * smooth_loss + 0.01 * value
+        )
         bar.set_postfix(loss=f"{smooth_loss:.4f}", refresh=False)
         done = step + 1
         if done % settings.checkpoint_every == 0 and done < settings.num_steps:
@@ -108,7 +125,9 @@ def train(
     return data
 
 
-def _encode_all(denoiser: Denoiser, dataset: Dataset, device: str, mirror: bool = False):
+def _encode_all(
+    denoiser: Denoiser, dataset: Dataset, device: str, mirror: bool = False
+):
     """Return x_0 of every example, shape (N, C, H, W)."""
     parts = []
     for first in range(0, len(dataset), 256):
@@ -133,9 +152,9 @@ def _restore(workspace, unet, optimizer, schedule, ema) -> tuple[int, float | No
     if saved is None:
         return 0, None
     tensors, facts = saved
-    unet.load_state_dict(
-        {name[5:]: value for name, value in tensors.items() if name.startswith("unet.")}
-    )
+    unet.load_state_dict({
+        name[5:]: value for name, value in tensors.items() if name.startswith("unet.")
+    })
     step = facts["step"]
     for i, parameter in enumerate(unet.parameters()):
         optimizer.state[parameter] = {

@@ -1,7 +1,7 @@
 """Settings, one frozen dataclass per stage, and the presets of the shipped collections.
 
-Defaults are the paper's where the paper gives one; a trailing comment names the unit or the
-section. `to_dict` is what a collection records beside its results.
+Defaults are the paper's where the paper gives one; a trailing comment names the unit or
+the section. `to_dict` is what a collection records beside its results.
 """
 
 import hashlib
@@ -124,8 +124,8 @@ class CollectionConfig:
     def fingerprint(self, *stages: str) -> str:
         """Return 12 hex digits that identify the settings of the named stages.
 
-        Without names, all settings count. Stages are field names such as "data" or "model";
-        the seed always counts.
+        Without names, all settings count. Stages are field names such as "data" or
+        "model"; the seed always counts.
         """
         settings = self.to_dict()
         if stages:

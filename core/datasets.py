@@ -1,4 +1,4 @@
-"""Image sources: a file or folder becomes examples with ids, pixels, labels and metadata."""
+"""Image sources: a file or folder becomes examples with ids, pixels and metadata."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +55,8 @@ def load_dataset(config: DataConfig) -> Dataset:
     path = path if path.is_absolute() else DATA_DIR / path
     if not path.exists():
         raise FileNotFoundError(
-            f"There is no data set at '{path}'. Give the path of a parquet file with an "
-            "'image' column."
+            f"There is no data set at '{path}'. Give the path of a parquet file with "
+            "an 'image' column."
         )
     table = pq.read_table(path).to_pandas()
     needed = {
@@ -69,7 +69,8 @@ def load_dataset(config: DataConfig) -> Dataset:
     if missing:
         raise ValueError(
             f"'{path.name}' has no column {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, table.columns))}. Name existing columns in the settings."
+            f"{', '.join(map(repr, table.columns))}. "
+            "Name existing columns in the settings."
         )
     for column, allowed in config.keep:
         table = table[table[column].isin(allowed)]

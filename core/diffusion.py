@@ -1,8 +1,8 @@
-"""The denoiser: a diffusers UNet, its scheduler and, for latent models, its autoencoder.
+"""The denoiser: a diffusers UNet, its scheduler and, if latent, its autoencoder.
 
-One face for pixel and latent models, for every prediction type, with or without classes.
-Holds Eq. 1 (`add_noise`), Eq. 2 (`losses`, in the prediction the model was trained with) and
-sampling. Knows nothing about gradients.
+One face for pixel and latent models, for every prediction type, with or without
+classes. Holds Eq. 1 (`add_noise`), Eq. 2 (`losses`, in the prediction the model was
+trained with) and sampling. Knows nothing about gradients.
 """
 
 import json
@@ -28,7 +28,8 @@ SAMPLERS = {"ddim": DDIMScheduler, "ddpm": DDPMScheduler}
 class PatchAutoencoder(nn.Module):
     """A linear autoencoder: the first principal components of square patches.
 
-    The components are orthonormal, so noise in the latents is noise of one size in pixels.
+    The components are orthonormal, so noise in the latents is noise of one size in
+    pixels.
 
     Attributes:
         components: Orthonormal rows, shape (K, C p^2).
@@ -65,7 +66,7 @@ class PatchAutoencoder(nn.Module):
         return self
 
     def encode(self, images: Tensor) -> Tensor:
-        """Return latents of shape (B, K, H/p, W/p) with unit variance over the fit data."""
+        """Return latents, shape (B, K, H/p, W/p) of unit variance over the fit data."""
         centred = self._patches(images) - self.mean
         return (centred @ self.components.T / self.scale).movedim(-1, 1)
 
@@ -81,7 +82,8 @@ class Trajectory:
 
     Attributes:
         timesteps: The timesteps of the steps taken, shape (S,), descending.
-        states: The noisy examples, shape (S + 1, C, H, W); the last is the sample itself.
+        states: The noisy examples, shape (S + 1, C, H, W); the last is the sample
+            itself.
     """
 
     timesteps: Tensor
@@ -95,7 +97,8 @@ class Denoiser(nn.Module):
         unet: Predicts from (x_t, timesteps, class labels).
         scheduler: Holds the noise schedule and the prediction type.
         autoencoder: Maps images to latents; None for a pixel model.
-        null_label: The class that stands for "no label"; None for a model without classes.
+        null_label: The class that stands for "no label"; None for a model without
+            classes.
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class Denoiser(nn.Module):
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> Tensor:
-        """Return x_0 of shape (B, C, H, W) for images in [-1, 1]; latents where there are."""
+        """Return x_0 of shape (B, C, H, W) for images in [-1, 1]; or latents."""
         if self.autoencoder is None:
             return images
         if isinstance(self.autoencoder, PatchAutoencoder):
@@ -184,8 +187,9 @@ class Denoiser(nn.Module):
     ) -> Tensor:
         """Return the squared error of each example, shape (B,): the sum over C, H, W.
 
-        The summand of Eq. 2. For a velocity or sample model the error is in *its* output:
-        influence needs the gradient and curvature of the loss that was minimised.
+        The summand of Eq. 2. For a velocity or sample model the error is in *its*
+        output: influence needs the gradient and curvature of the loss that was
+        minimised.
         """
         x_t = self.add_noise(x_0, noise, timesteps)
         error = self.predict(x_t, timesteps, labels) - self.target(
@@ -222,7 +226,8 @@ class Denoiser(nn.Module):
             on_step: Called with (steps done, steps in all); may raise to stop.
 
         Raises:
-            ValueError: If the sampler is unknown or the number of steps is out of range.
+            ValueError: If the sampler is unknown or the number of steps is out of
+                range.
         """
         if sampler not in SAMPLERS:
             raise ValueError(
@@ -279,7 +284,7 @@ class Denoiser(nn.Module):
 
 
 def scheduler_step(scheduler, output, timestep, x_t, generator, extra) -> Tensor:
-    """Return x_{t-1}, shape (1, C, H, W), with noise from this sample's own generator."""
+    """Return x_{t-1}, shape (1, C, H, W), with noise from the sample's generator."""
     return scheduler.step(
         output, timestep, x_t, generator=generator, **extra
     ).prev_sample
@@ -294,8 +299,8 @@ def make_denoiser(
 ) -> Denoiser:
     """Return an untrained denoiser; its weights depend on the generator alone.
 
-    With label dropout there is one class more than `num_classes`: the null label, the last.
-    Without it the model has no classes.
+    With label dropout there is one class more than `num_classes`: the null label, the
+    last. Without it the model has no classes.
     """
     size, in_channels, autoencoder = image_size, channels, None
     if config.autoencoder == "patch":
@@ -369,7 +374,7 @@ def denoiser_to_bytes(denoiser: Denoiser, dtype: torch.dtype = torch.float16) ->
 
 
 def denoiser_from_bytes(data: bytes) -> Denoiser:
-    """Return the denoiser that `denoiser_to_bytes` wrote, in float32 and ready to evaluate.
+    """Return the denoiser that `denoiser_to_bytes` wrote, in float32, to evaluate.
 
     Raises:
         ValueError: If the bytes hold weights without a description.

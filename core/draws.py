@@ -1,8 +1,8 @@
 """Where every random number comes from: generators keyed by what they are for.
 
-A generator is seeded by (collection seed, purpose, keys), never by global state, so that a
-result depends neither on batch size, nor on order, resume, or the number of processes. Draws
-are made on the CPU and then moved, so a GPU sees the same numbers.
+A generator is seeded by (collection seed, purpose, keys), never by global state, so
+that a result depends neither on batch size, nor on order, resume, or the number of
+processes. Draws are made on the CPU and then moved, so a GPU sees the same numbers.
 """
 
 import hashlib
@@ -63,9 +63,10 @@ def stratified_timesteps(
 ) -> Tensor:
     """Return timesteps of which each lies uniformly in its own slice of [start, stop).
 
-    The slices have equal width, so the mean over the draws is an unbiased and less noisy
-    estimate of the mean over all timesteps (0.74 instead of 0.48 Spearman between two sets
-    of 32 draws). The order is random, so any subset of the draws is also spread out.
+    The slices have equal width, so the mean over the draws is an unbiased and less
+    noisy estimate of the mean over all timesteps (0.74 instead of 0.48 Spearman between
+    two sets of 32 draws). The order is random, so any subset of the draws is also
+    spread out.
 
     Returns:
         Timesteps, shape (num_draws,), int64.

@@ -1,7 +1,8 @@
 """All that a page or the headless command may ask of a collection.
 
-`Explorer` answers in dataclasses of numpy and pandas values; it hides torch and DuckDB from its
-callers. Every answer to "what made this picture" goes through `Explorer.answer`.
+`Explorer` answers in dataclasses of numpy and pandas values; it hides torch and DuckDB
+from its callers. Every answer to "what made this picture" goes through
+`Explorer.answer`.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,8 @@ class Query:
         kind: "gallery", "generated", "example" (a training picture) or "upload".
         key: Short text that identifies the picture: equal keys, equal pictures.
         pixels: The picture as the model saw or made it, uint8, shape (C, H, W).
-        x_0: The clean example (latents for a latent model), float32, shape (C', H', W').
+        x_0: The clean example (latents for a latent model), float32, shape
+            (C', H', W').
         label: Class index the measurement is conditioned on; None means no label.
         description: What it is, in words, e.g. "Generated, seed 1184, DDIM, 50 steps".
         facts: Settings worth showing: seed, sampler, steps, house, group, example id.
@@ -66,8 +68,9 @@ class Answer:
     Attributes:
         lens: The lens that was asked.
         example_ids: Shape (N,), int64, in the collection's order.
-        scores: Shape (N,), float64. For influence: the predicted change of the measurement if
-            the example is removed, times N. For similarity: a cosine in [-1, 1].
+        scores: Shape (N,), float64. For influence: the predicted change of the
+            measurement if the example is removed, times N. For similarity: a cosine in
+            [-1, 1].
         standard_errors: Shape (N,), float64; NaN where the method has none.
         source: Where the numbers come from, in words: "exact", "full index", "sketch".
         value: The measured value for the query (e.g. its loss), NaN for similarity.
@@ -95,7 +98,8 @@ class Answer:
     def neutral(self, count: int) -> np.ndarray:
         """Return the positions that matter least, most neutral first.
 
-        For influence these have scores nearest zero; for similarity, nearest the median.
+        For influence these have scores nearest zero; for similarity, nearest the
+        median.
         """
         centre = 0.0 if self.lens.method != "clip" else float(np.median(self.scores))
         distance = np.abs(self.scores - centre)

@@ -13,7 +13,8 @@ def open_picture(data: bytes) -> Image.Image:
     """Return the first frame as an upright RGB picture on white.
 
     Raises:
-        ValueError: If the bytes are not a picture that can be read, in one plain sentence.
+        ValueError: If the bytes are not a picture that can be read, in one plain
+            sentence.
     """
     if not data:
         raise ValueError(
@@ -21,8 +22,8 @@ def open_picture(data: bytes) -> Image.Image:
         )
     if len(data) > MAX_BYTES:
         raise ValueError(
-            f"The file has {len(data) / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB can "
-            "be read. Save a smaller copy and choose that."
+            f"The file has {len(data) / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB "
+            "can be read. Save a smaller copy and choose that."
         )
     try:
         picture = Image.open(io.BytesIO(data))
@@ -30,8 +31,8 @@ def open_picture(data: bytes) -> Image.Image:
         if width * height > MAX_PIXELS:
             raise ValueError(
                 f"The picture has {width} x {height} pixels; at most "
-                f"{MAX_PIXELS // 1_000_000} million can be read. Save a smaller copy and "
-                "choose that."
+                f"{MAX_PIXELS // 1_000_000} million can be read. Save a smaller copy "
+                "and choose that."
             )
         picture.seek(0)
         picture.load()
@@ -53,8 +54,8 @@ def open_picture(data: bytes) -> Image.Image:
 
 def _unreadable(error: Exception) -> str:
     return (
-        "The file could not be read as a picture; it may be damaged or of another kind. "
-        "Choose a PNG, JPEG, WebP, GIF, BMP or TIFF file."
+        "The file could not be read as a picture; it may be damaged or of another "
+        "kind. Choose a PNG, JPEG, WebP, GIF, BMP or TIFF file."
     )
 
 
@@ -86,8 +87,7 @@ def fit_square(picture: Image.Image, size: int) -> Image.Image:
 def decode_picture(data: bytes, size: tuple[int, int, int]) -> np.ndarray:
     """Return file bytes as uint8 pixels of shape (C, H, W), with C of 1 or 3 and H = W.
 
-    Raises:
-        ValueError: If the bytes are not a readable picture.
+    Bytes that are no readable picture are a ValueError, as in `open_picture`.
     """
     channels, height, _ = size
     picture = fit_square(open_picture(data), height)

@@ -54,8 +54,8 @@ def train(
 ) -> bytes:
     """Return the trained denoiser's bytes (EMA weights, fp16), resuming a checkpoint.
 
-    The result depends on the settings alone: the same noise is drawn at each step whether or
-    not the run was interrupted.
+    The result depends on the settings alone: the same noise is drawn at each step
+    whether or not the run was interrupted.
     """
     settings, seed = config.train, config.seed
     path = workspace.path("train", "denoiser.safetensors")

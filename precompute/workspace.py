@@ -1,8 +1,8 @@
 """Where a stage leaves its results while a collection is being made.
 
-A workspace is the folder `data/work/NAME`. The name of every result holds a fingerprint of the
-settings that made it, those of the stages before it included, so that a stage finds its own
-finished or unfinished result and never one made with other settings.
+A workspace is the folder `data/work/NAME`. The name of every result holds a fingerprint
+of the settings that made it, those of the stages before it included, so that a stage
+finds its own finished or unfinished result and never one made with other settings.
 """
 
 import json

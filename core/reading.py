@@ -1,0 +1,290 @@
+"""How an answer is read: strips of pictures, printed scores, shares, agreement.
+
+Plain values in, plain values out; knows neither Streamlit nor plotly. A printed influence
+is the predicted change of the loss if that one picture had not been in the training set
+(score / N, Eq. 6), in a power of ten that is chosen once for an answer and said beside
+it. Similarities are printed as they are and never called a change.
+"""
+
+import base64
+import io
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from core.explorer import Answer, Lens
+
+SIMILARITY_METHODS = ("clip",)
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A row of training pictures.
+
+    Attributes:
+        title: What the row means, in words.
+        tone: "for", "neutral" or "against".
+        positions: Places in the answer's arrays, the strongest first.
+        empty: The sentence to show when there is no picture.
+    """
+
+    title: str
+    tone: str
+    positions: np.ndarray
+    empty: str
+
+
+def is_similarity(lens: Lens) -> bool:
+    """Return whether a lens says what is alike, not what caused the picture."""
+    return lens.method in SIMILARITY_METHODS
+
+
+def lens_title(lens: Lens) -> str:
+    """Return the name of a lens as a heading."""
+    return "CLIP" if is_similarity(lens) else f"EK-FAC influence · {lens.measurement}"
+
+
+def strips(answer: Answer, count: int) -> list[Strip]:
+    """Return the three rows of a lens column, at most `count` pictures each.
+
+    An influence row holds only pictures whose score has the row's sign: a picture that
+    made the sample more likely never stands under "less likely" to fill the row.
+    """
+    top, opposing = answer.top(count), answer.opposing(count)
+    if is_similarity(answer.lens):
+        nothing = "This collection has no pictures to compare."
+        return [
+            Strip("Most similar", "for", top, nothing),
+            Strip("In between", "neutral", answer.neutral(count), nothing),
+            Strip("Least similar", "against", opposing, nothing),
+        ]
+    return [
+        Strip(
+            "Made it more likely",
+            "for",
+            top[answer.scores[top] > 0],
+            "No training picture made it more likely.",
+        ),
+        Strip(
+            "Made no difference",
+            "neutral",
+            answer.neutral(count),
+            "No training picture was without effect.",
+        ),
+        Strip(
+            "Made it less likely",
+            "against",
+            opposing[answer.scores[opposing] < 0],
+            "No training picture made it less likely.",
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How the scores of one answer are printed.
+
+    Attributes:
+        factor: A printed number is the score times this.
+        exponent: The power of ten left out of the printed numbers, 0 for similarities.
+        decimals: Digits after the point.
+        signed: Whether a positive number carries its plus sign.
+    """
+
+    factor: float
+    exponent: int
+    decimals: int
+    signed: bool
+
+    @property
+    def unit(self) -> str:
+        """The factor to read behind a printed number: "" or "×10⁻³"."""
+        power = str(self.exponent).translate(SUPERSCRIPTS)
+        return f"×10{power}" if self.exponent else ""
+
+    def number(self, score: float) -> str:
+        """Return a score as it is printed, e.g. "+4.81"."""
+        value = round(score * self.factor, self.decimals) + 0.0  # no "-0.00"
+        sign = "+" if self.signed and value > 0 else ""
+        return f"{sign}{value:.{self.decimals}f}".replace("-", "−")
+
+    def error(self, standard_error: float) -> str:
+        """Return a standard error as it is printed, "" where the method has none."""
+        if not math.isfinite(standard_error):
+            return ""
+        return f"± {standard_error * self.factor:.{self.decimals}f}"
+
+
+def scale(answer: Answer) -> Scale:
+    """Return the scale on which the largest number of an answer has three digits."""
+    if is_similarity(answer.lens):
+        return Scale(factor=1.0, exponent=0, decimals=2, signed=False)
+    changes = np.abs(answer.scores) / len(answer.scores)
+    largest = float(changes.max(initial=0.0))
+    if not 0 < largest < math.inf:
+        return Scale(1 / max(len(answer.scores), 1), 0, 2, signed=True)
+    exponent = 3 * math.floor(math.log10(largest) / 3)
+    digits_before = math.floor(math.log10(largest)) - exponent + 1  # 1, 2 or 3
+    factor = 10.0**-exponent / len(answer.scores)
+    return Scale(factor, exponent, max(3 - digits_before, 1), signed=True)
+
+
+def is_sure(answer: Answer, position: int) -> bool:
+    """Return whether a score is further from zero than two standard errors.
+
+    True where the method has no error: there is nothing to doubt it with.
+    """
+    error = answer.standard_errors[position]
+    return not abs(answer.scores[position]) < 2 * error
+
+
+def marks(answer: Answer, count: int) -> dict[int, str]:
+    """Return the rank of every picture that stands in an answer's strips.
+
+    Keys are example ids. "3" is the third from the top, "−2" the second from the bottom.
+    """
+    ranks = answer.ranks()
+    shown = {}
+    for strip in strips(answer, count):
+        for position in strip.positions:
+            rank = int(ranks[position])
+            if strip.tone == "against":
+                text = f"−{len(ranks) - rank + 1}"
+            else:
+                text = f"{rank}"
+            shown.setdefault(int(answer.example_ids[position]), text)
+    return shown
+
+
+def sentence(answer: Answer, name: str) -> str:
+    """Return what the first number of an answer means, in plain words.
+
+    Args:
+        answer: The answer whose most influential picture is meant.
+        name: What to call that picture.
+    """
+    position = int(answer.top(1)[0])
+    printed = scale(answer)
+    number = printed.number(answer.scores[position])
+    error = printed.error(answer.standard_errors[position])
+    value = " ".join(part for part in (number, error, printed.unit) if part)
+    if is_similarity(answer.lens):
+        return f"To CLIP, {name} looks most like this picture: similarity {value}."
+    if answer.scores[position] <= 0:
+        return "Removing any one training picture would not make this one less likely."
+    return (
+        f"Removing {name} from the training set would make this picture less likely: "
+        f"{answer.lens.measurement} {value}."
+    )
+
+
+def shares(answer: Answer, groups: pd.Series) -> pd.DataFrame:
+    """Return how the positive influence divides over the groups of the examples.
+
+    Args:
+        answer: An influence answer.
+        groups: The group of every example, in the answer's order.
+
+    Returns:
+        One row per group, largest share first: `group`, `share` of the sum of positive
+        scores, its standard `error` (errors of examples taken as independent; NaN where
+        the answer has none), and the group's part of all `pictures`.
+    """
+    positive = answer.scores > 0
+    frame = pd.DataFrame({
+        "group": groups.astype(str).to_numpy(),
+        "score": np.where(positive, answer.scores, 0.0),
+        "variance": np.where(positive, answer.standard_errors**2, 0.0),
+        "pictures": 1 / len(answer.scores),
+    })
+    sums = frame.groupby("group").sum()
+    total, variance = sums["score"].sum(), sums["variance"].sum()
+    if total <= 0:
+        return pd.DataFrame(columns=["group", "share", "error", "pictures"])
+    share = sums["score"] / total
+    # Delta method for s / (s + r), where r sums the other groups.
+    spread = (1 - share) ** 2 * sums["variance"]
+    spread += share**2 * (variance - sums["variance"])
+    return (
+        pd.DataFrame({
+            "share": share,
+            "error": np.sqrt(spread) / total,
+            "pictures": sums["pictures"],
+        })
+        .sort_values("share", ascending=False, kind="stable")
+        .reset_index()
+    )
+
+
+def overlap(first: Answer, second: Answer, count: int) -> int:
+    """Return how many pictures stand among the first `count` of both answers."""
+    ids = (set(answer.example_ids[answer.top(count)]) for answer in (first, second))
+    return len(set.intersection(*ids))
+
+
+def rank_correlation(first: Answer, second: Answer) -> float:
+    """Return Spearman's correlation of two answers over the same examples, in [-1, 1].
+
+    Raises:
+        ValueError: If the answers are about different examples.
+    """
+    if not np.array_equal(first.example_ids, second.example_ids):
+        raise ValueError(
+            "The two answers list different training pictures; ask both of one collection."
+        )
+    ranks = (pd.Series(answer.scores).rank() for answer in (first, second))
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def score_table(answers: list[Answer], examples: pd.DataFrame) -> pd.DataFrame:
+    """Return all scores beside the metadata, the most influential first.
+
+    Args:
+        answers: Answers over the same examples, the one that sorts first.
+        examples: Metadata, indexed by example id.
+    """
+    table = pd.DataFrame(index=pd.Index(answers[0].example_ids, name="example"))
+    for answer in answers:
+        name = answer.lens.method
+        table[f"{name}_rank"] = answer.ranks()
+        if is_similarity(answer.lens):
+            table[f"{name}_similarity"] = answer.scores
+            continue
+        table[f"{name}_change_if_removed"] = answer.scores / len(answer.scores)
+        table[f"{name}_standard_error"] = answer.standard_errors / len(answer.scores)
+    return table.join(examples).iloc[answers[0].order()]
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """Return uint8 pixels of shape (C, H, W) as a PNG file."""
+    channels_last = pixels.transpose(1, 2, 0)
+    image = Image.fromarray(channels_last.squeeze() if len(pixels) == 1 else channels_last)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def enlarged(picture: bytes, size: int = 512) -> bytes:
+    """Return a small picture at a size where a screen shows it without blur.
+
+    Args:
+        picture: An image file.
+        size: Pixels of the longer side; larger pictures stay as they are.
+    """
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    if max(image.size) >= size:
+        return picture
+    times = size / max(image.size)
+    target = (round(image.width * times), round(image.height * times))
+    file = io.BytesIO()
+    image.resize(target, Image.Resampling.LANCZOS).save(file, "PNG")
+    return file.getvalue()
+
+
+def data_uri(picture: bytes) -> str:
+    """Return a PNG file as text that an image element can show."""
+    return "data:image/png;base64," + base64.b64encode(picture).decode()

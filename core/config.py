@@ -84,9 +84,12 @@ class GradientConfig:
 
     num_draws: int = 250  # S, App. J.4
     num_folds: int = 4  # independent parts of the draws, for standard errors
-    damping: float = 1e-8  # of the GGN of the mean loss, App. J.5; whitens the sketch
-    sketch_dim: int = 65_536  # signs kept per example inside the DuckDB file
-    rms_examples: int = 128  # examples that set the balance of the index
+    # Damping as a multiple of the mean corrected eigenvalue. The paper's 1e-8 (App. J.5) and
+    # this value rank alike, but scores at this one are less noisy and compress better.
+    relative_damping: float = 1e-3
+    sketch_dim: int = 98_304  # signs kept per example inside the DuckDB file
+    slice_examples: int = 128  # examples that set the balance and the noise level
+    chunk: int = 8  # examples whose results are written together
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ _GLYPHS_CPU = CollectionConfig(
     data=DataConfig(keep=(("group", LIVELY_GROUPS),)),
     model=_GLYPHS_MODEL,
     train=TrainConfig(
-        num_steps=24_000,
+        num_steps=20_000,
         batch_size=32,
         learning_rate=1.2e-3,
         warmup_steps=500,
@@ -193,7 +196,7 @@ def _tiny(config: CollectionConfig) -> CollectionConfig:
         train=replace(config.train, num_steps=20, batch_size=8, warmup_steps=5),
         curvature=CurvatureConfig(factor_draws=1, eigenvalue_draws=1, batch_size=16),
         gradients=replace(
-            config.gradients, num_draws=8, sketch_dim=4096, rms_examples=8
+            config.gradients, num_draws=8, sketch_dim=4096, slice_examples=8
         ),
         samples=replace(config.samples, num_samples=4, num_steps=5, num_draws=8),
     )

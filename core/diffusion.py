@@ -403,4 +403,4 @@ def denoiser_from_bytes(data: bytes) -> Denoiser:
         settings["null_label"],
     )
     denoiser.load_state_dict(safetensors.torch.load(data))
-    return denoiser.float().eval().requires_grad_(False)
+    return denoiser.float().eval()

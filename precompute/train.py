@@ -58,15 +58,17 @@ def train(
     whether or not the run was interrupted.
     """
     settings, seed = config.train, config.seed
+    if settings.horizontal_flip and config.model.autoencoder != "none":
+        raise ValueError(
+            "horizontal_flip is for pixel models; a latent model's x_0 cannot be mirrored. "
+            "Switch it off for this collection."
+        )
     path = workspace.path("train", "denoiser.safetensors")
     if path.exists():
         return path.read_bytes()
 
     denoiser = new_denoiser(config, dataset).to(device)
-    x_0 = _encode_all(denoiser, dataset, device)
-    mirrored = x_0
-    if settings.horizontal_flip:
-        mirrored = _encode_all(denoiser, dataset, device, mirror=True)
+    x_0 = encode_all(denoiser, dataset)
     labels = torch.from_numpy(dataset.labels).to(device)
 
     unet = denoiser.unet.train()
@@ -95,7 +97,7 @@ def train(
         drop = torch.rand(len(index), generator=g) < config.model.label_dropout
         flip = torch.rand(len(index), generator=g) < 0.5 * settings.horizontal_flip
         flip = flip.to(device)[:, None, None, None]
-        clean = torch.where(flip, mirrored[index], x_0[index])
+        clean = torch.where(flip, x_0[index].flip(-1), x_0[index])
 
         given = denoiser.dropped(labels[index], drop.to(device))
         losses = denoiser.losses(clean, noise, timesteps.to(device), given)
@@ -125,14 +127,12 @@ def train(
     return data
 
 
-def _encode_all(
-    denoiser: Denoiser, dataset: Dataset, device: str, mirror: bool = False
-):
-    """Return x_0 of every example, shape (N, C, H, W)."""
-    parts = []
-    for first in range(0, len(dataset), 256):
-        images = dataset.images(slice(first, first + 256)).to(device)
-        parts.append(denoiser.encode(images.flip(-1) if mirror else images))
+def encode_all(denoiser: Denoiser, dataset: Dataset) -> torch.Tensor:
+    """Return x_0 of every example on the model's device, shape (N, C, H, W)."""
+    parts = [
+        denoiser.encode(dataset.images(slice(first, first + 256)).to(denoiser.device))
+        for first in range(0, len(dataset), 256)
+    ]
     return torch.cat(parts)
 
 

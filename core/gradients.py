@@ -1,0 +1,67 @@
+"""Monte Carlo gradients of a measurement: what Eq. 6 calls grad m and grad l."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from core.diffusion import Denoiser
+from core.draws import Draws
+from core.parameters import Layout, attributed_parameters, flatten_gradients
+
+Measurement = Callable[[Denoiser, Tensor, int | None, Draws], Tensor]
+
+
+def fold_gradients(
+    measurement: Measurement,
+    denoiser: Denoiser,
+    layout: Layout,
+    x_0: Tensor,
+    label: int | None,
+    draws: Draws,
+    num_folds: int,
+    max_batch: int = 256,
+    on_fold: Callable[[int, int], None] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient of one example's mean cost over each fold of the draws.
+
+    A batch holds one example at several draws, so the gradient of the batch's mean is the
+    Monte Carlo average itself: no per-sample gradient is formed, and the cost is that of one
+    forward and backward pass.
+
+    Args:
+        measurement: Costs of one example at every draw.
+        denoiser: The model.
+        layout: The layers of `denoiser.unet` that count.
+        x_0: Clean example, shape (C, H, W).
+        label: Class index, or None.
+        draws: S draws; fold f is the f-th of `num_folds` equal parts.
+        num_folds: F.
+        max_batch: Most draws in one pass; bounds the memory.
+        on_fold: Called with (folds done, folds in all); may raise to stop.
+
+    Returns:
+        Gradients of shape (F, P), float32, and mean costs of shape (F,).
+    """
+    parameters = attributed_parameters(denoiser.unet, layout)
+    per_fold = len(draws) // num_folds
+    gradients, costs = [], []
+    with torch.enable_grad():
+        for fold in range(num_folds):
+            total, value = None, 0.0
+            for part in draws_in_parts(draws, fold * per_fold, per_fold, max_batch):
+                cost = measurement(denoiser, x_0, label, part).sum() / per_fold
+                parts = torch.autograd.grad(cost, parameters)
+                total = parts if total is None else torch._foreach_add(total, parts)
+                value = value + cost.detach()
+            gradients.append(flatten_gradients(list(total), layout))
+            costs.append(value)
+            if on_fold is not None:
+                on_fold(fold + 1, num_folds)
+    return torch.stack(gradients), torch.stack(costs)
+
+
+def draws_in_parts(draws: Draws, first: int, count: int, size: int) -> list[Draws]:
+    """Return draws [first, first + count) in parts of at most `size`."""
+    stop = first + count
+    return [draws[i : min(i + size, stop)] for i in range(first, stop, size)]

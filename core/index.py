@@ -1,0 +1,152 @@
+"""The gradient index: training gradients in the balanced eigenbasis, 8 bits a coordinate.
+
+A training gradient is rotated into the Kronecker eigenbasis, and each coordinate is divided by
+its root mean square over the training set, so that one block scale fits all. Eigenvalues and
+damping act on the query alone: one index serves every damping, K-FAC, EK-FAC and the plain
+inner product. Shards are memory-mapped files of consecutive examples.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+BLOCK = 4096  # coordinates that share a scale
+SHARD_EXAMPLES = 256
+
+
+def quantize_blocks(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return vectors (B, P) as int8 (B, P) and block scales (B, ceil(P / BLOCK)), float32.
+
+    A coordinate is off by at most half its block's scale.
+    """
+    count = values.shape[1]
+    padded = torch.nn.functional.pad(values, (0, -count % BLOCK)).unflatten(
+        1, (-1, BLOCK)
+    )
+    scales = padded.abs().amax(2) / 127
+    safe = torch.where(scales > 0, scales, torch.ones(()))
+    codes = (padded / safe[:, :, None]).round().to(torch.int8)
+    return codes.flatten(1)[:, :count], scales
+
+
+def dequantize_blocks(codes: Tensor, scales: Tensor) -> Tensor:
+    """Return the vectors (B, P) that `quantize_blocks` stored."""
+    count = codes.shape[1]
+    padded = torch.nn.functional.pad(codes, (0, -count % BLOCK)).unflatten(
+        1, (-1, BLOCK)
+    )
+    return (padded.float() * scales[:, :, None]).flatten(1)[:, :count]
+
+
+def balance(rms: Tensor) -> Tensor:
+    """Return divisors of shape (P,): the root mean squares, with 1 where nothing varies."""
+    return torch.where(rms > 0, rms, torch.ones((), dtype=rms.dtype))
+
+
+def query_weights(rms: Tensor, eigenvalues: Tensor | None, damping: float) -> Tensor:
+    """Return what a rotated query is multiplied by, shape (P,).
+
+    Args:
+        rms: Divisors of the index, shape (P,).
+        eigenvalues: Shape (P,); None switches curvature off.
+        damping: Added to the eigenvalues.
+    """
+    if eigenvalues is None:
+        return balance(rms)
+    return balance(rms) / (eigenvalues + damping)
+
+
+@dataclass(frozen=True)
+class GradientIndex:
+    """Training gradients on disk.
+
+    Attributes:
+        folder: Where the shards lie.
+        num_examples: N.
+        num_params: P.
+    """
+
+    folder: Path
+    num_examples: int
+    num_params: int
+
+    @property
+    def num_blocks(self) -> int:
+        """Return the number of scales per example."""
+        return -(-self.num_params // BLOCK)
+
+    def shard_names(self) -> list[str]:
+        """Return the file names of all shards: codes and scales in turn."""
+        firsts = range(0, self.num_examples, SHARD_EXAMPLES)
+        return [
+            f"{kind}-{first:07d}.bin"
+            for first in firsts
+            for kind in ("codes", "scales")
+        ]
+
+    def _shard(self, first: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
+        count = min(SHARD_EXAMPLES, self.num_examples - first)
+        codes = np.memmap(
+            self.folder / f"codes-{first:07d}.bin",
+            np.int8,
+            mode,
+            shape=(count, self.num_params),
+        )
+        scales = np.memmap(
+            self.folder / f"scales-{first:07d}.bin",
+            "<f4",
+            mode,
+            shape=(count, self.num_blocks),
+        )
+        return codes, scales
+
+    def create(self) -> None:
+        """Make the files of all shards that do not exist yet, filled with zeros."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for first in range(0, self.num_examples, SHARD_EXAMPLES):
+            if not (self.folder / f"scales-{first:07d}.bin").exists():
+                self._shard(first, "w+")
+
+    def write(self, first: int, balanced: Tensor) -> None:
+        """Store balanced gradients (B, P) of the examples at positions from `first` on."""
+        codes, scales = quantize_blocks(balanced)
+        stop = first + len(balanced)
+        for shard in range(first - first % SHARD_EXAMPLES, stop, SHARD_EXAMPLES):
+            begin, end = max(first, shard), min(stop, shard + SHARD_EXAMPLES)
+            for stored, new in zip(
+                self._shard(shard, "r+"), (codes, scales), strict=True
+            ):
+                stored[begin - shard : end - shard] = new[
+                    begin - first : end - first
+                ].cpu()
+                stored.flush()
+
+    def scores(
+        self,
+        queries: Tensor,
+        on_rows: Callable[[int, int], None] | None = None,
+        rows: int = 16,
+    ) -> np.ndarray:
+        """Return inner products (Q, N) of weighted, rotated queries (Q, P) with the index.
+
+        Args:
+            queries: Rotated queries times `query_weights`, shape (Q, P), float32.
+            on_rows: Called with (examples done, examples in all); may raise to stop.
+            rows: Examples decoded at a time; bounds the memory.
+        """
+        parts = []
+        for shard in range(0, self.num_examples, SHARD_EXAMPLES):
+            codes, scales = self._shard(shard, "r")
+            for first in range(0, len(codes), rows):
+                vectors = dequantize_blocks(
+                    torch.from_numpy(np.array(codes[first : first + rows])),
+                    torch.from_numpy(np.array(scales[first : first + rows])),
+                )
+                parts.append((queries.cpu() @ vectors.T).numpy())
+                if on_rows is not None:
+                    on_rows(shard + first + len(vectors), self.num_examples)
+        return np.concatenate(parts, axis=1)

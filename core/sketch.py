@@ -1,0 +1,100 @@
+"""Short forms of long vectors whose inner products survive: what fits inside DuckDB.
+
+A sketch of dimension k permutes the coordinates, flips their signs at random and adds them up
+in k groups of equal size; the inner product of two sketches is an unbiased estimate of that of
+the vectors (a count sketch, Charikar et al. 2002, with balanced buckets). Stored sketches keep
+one bit per coordinate and one scale.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """One random sketch of vectors of length P.
+
+    Attributes:
+        order: Coordinate at each place, shape (k, m) with k m >= P; P marks an empty place.
+        signs: +1 or -1 at each place, 0 at empty ones, shape (k, m).
+    """
+
+    order: Tensor
+    signs: Tensor
+
+    def apply(self, vectors: Tensor) -> Tensor:
+        """Return the sketches (B, k) of vectors (B, P)."""
+        padded = torch.nn.functional.pad(vectors, (0, 1))
+        placed = padded.index_select(1, self.order.flatten())
+        return (placed.unflatten(1, self.order.shape) * self.signs).sum(2)
+
+    def checksum(self) -> str:
+        """Return hex digits that identify the sketch, to refuse another one's data."""
+        digest = hashlib.sha256(self.order.numpy().astype("<i8").tobytes())
+        digest.update(self.signs.numpy().astype("<f4").tobytes())
+        return digest.hexdigest()[:16]
+
+
+def make_sketch(num_params: int, dim: int, generator: torch.Generator) -> Sketch:
+    """Return a random sketch of vectors of length `num_params` to `dim` coordinates."""
+    width = -(-num_params // dim)
+    order = torch.full((dim * width,), num_params)
+    order[:num_params] = torch.arange(num_params)
+    order = order[torch.randperm(dim * width, generator=generator)]
+    signs = torch.randint(2, (dim * width,), generator=generator).float() * 2 - 1
+    signs = torch.where(order < num_params, signs, torch.zeros(()))
+    return Sketch(order.view(dim, width), signs.view(dim, width))
+
+
+def pack_signs(sketches: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return sketches (B, k) as sign bits (B, k / 8) and one scale each (B,).
+
+    The scale |s|^2 / |s|_1 makes the packed vector's component along s equal to s itself, so
+    that inner products keep their size.
+    """
+    s = sketches.cpu().numpy()
+    total = np.abs(s).sum(1, dtype=np.float64)
+    scales = np.divide(
+        np.square(s, dtype=np.float64).sum(1),
+        total,
+        out=np.zeros_like(total),
+        where=total > 0,
+    )
+    return np.packbits(s > 0, axis=1), scales.astype(np.float32)
+
+
+def packed_products(
+    queries: Tensor, bits: np.ndarray, scales: np.ndarray
+) -> np.ndarray:
+    """Return inner products (Q, N) of query sketches (Q, k) with packed ones.
+
+    A byte holds eight signs, so each of its 256 values is looked up in a table of the query's
+    partial sums instead of being unpacked.
+
+    Args:
+        queries: Shape (Q, k), float32.
+        bits: Shape (N, k / 8), uint8.
+        scales: Shape (N,), float32.
+    """
+    patterns = torch.from_numpy(_byte_patterns())  # (256, 8)
+    packed = torch.from_numpy(bits)
+    num_bytes = packed.shape[1]
+    products = torch.zeros(len(queries), len(packed), dtype=torch.float64)
+    for first in range(0, num_bytes, 1024):
+        part = packed[:, first : first + 1024].long()
+        part = part + 256 * torch.arange(part.shape[1])
+        for i, query in enumerate(queries.cpu()):
+            chunk = query[8 * first : 8 * first + 8 * part.shape[1]].view(-1, 8)
+            table = (chunk @ patterns.T).flatten()
+            products[i] += table[part].sum(1, dtype=torch.float64)
+    return products.numpy() * scales
+
+
+def _byte_patterns() -> np.ndarray:
+    """Return the eight signs of every byte, shape (256, 8), float32."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+    return bits.astype(np.float32) * 2 - 1

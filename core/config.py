@@ -84,8 +84,9 @@ class GradientConfig:
 
     num_draws: int = 250  # S, App. J.4
     num_folds: int = 4  # independent parts of the draws, for standard errors
-    # Damping as a multiple of the mean corrected eigenvalue. The paper's 1e-8 (App. J.5) and
-    # this value rank alike, but scores at this one are less noisy and compress better.
+    # Damping as a multiple of the mean corrected eigenvalue. The paper's 1e-8 (App.
+    # J.5) and this value rank alike, but scores at this one are less noisy and compress
+    # better.
     relative_damping: float = 1e-3
     sketch_dim: int = 98_304  # signs kept per example inside the DuckDB file
     slice_examples: int = 128  # examples that set the balance and the noise level

@@ -1,12 +1,13 @@
 """EK-FAC of GGN^model: factors, eigenbasis, corrected eigenvalues, damped solves.
 
-Holds Eqs. 9 and 12. For each layer, GGN^model is approximated by Q diag(eigenvalues) Q^T with
-Q the Kronecker product of the eigenvectors of the two K-FAC factors; the corrected eigenvalues
-are the second moments of the gradient in that basis (George et al. 2018).
+Holds Eqs. 9 and 12. For each layer, GGN^model is approximated by Q diag(eigenvalues)
+Q^T with Q the Kronecker product of the eigenvectors of the two K-FAC factors; the
+corrected eigenvalues are the second moments of the gradient in that basis (George et
+al. 2018).
 
-Eq. 10's pseudo-gradients would give twice Eq. 9, so they are drawn as J^T (sqrt(2) u) with
-u ~ N(0, I), whose second moment is exactly 2 J^T J. Weight sharing follows K-FAC-expand
-(Eschenhagen et al. 2023), the paper's recommendation.
+Eq. 10's pseudo-gradients would give twice Eq. 9, so they are drawn as J^T (sqrt(2) u)
+with u ~ N(0, I), whose second moment is exactly 2 J^T J. Weight sharing follows
+K-FAC-expand (Eschenhagen et al. 2023), the paper's recommendation.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -126,10 +127,12 @@ class Factors:
 
 @contextmanager
 def recorded_layers(model: nn.Module, layout: Layout) -> Iterator[dict]:
-    """Record each layer's input and output during forward passes, by layer name.
+    """Record each layer's input and output during a forward pass.
 
-    Raises:
-        ValueError: On use, if a layer runs twice in one pass: its Jacobian would be a sum.
+    The pass raises ValueError if a layer runs twice: its Jacobian would be a sum.
+
+    Yields:
+        Layer name -> (input, output), filled by the forward pass inside the block.
     """
     record: dict[str, tuple[Tensor, Tensor]] = {}
     handles = []
@@ -138,8 +141,8 @@ def recorded_layers(model: nn.Module, layout: Layout) -> Iterator[dict]:
         def hook(module, inputs, output):
             if name in record:
                 raise ValueError(
-                    f"The layer '{name}' is used twice in one pass, which EK-FAC does not "
-                    "cover. Choose a model that uses each layer once."
+                    f"The layer '{name}' is used twice in one pass, which EK-FAC does "
+                    "not cover. Choose a model that uses each layer once."
                 )
             record[name] = (inputs[0].detach(), output)
 
@@ -156,7 +159,7 @@ def recorded_layers(model: nn.Module, layout: Layout) -> Iterator[dict]:
 
 
 def layer_inputs(module: nn.Module, layer: Layer, a: Tensor) -> Tensor:
-    """Return a layer's input as rows, shape (B, L, D_in): positions L, the bias as ones.
+    """Return a layer's input as rows, shape (B, L, D_in): positions L, bias as ones.
 
     The columns of a convolution's rows are its unrolled patches.
     """
@@ -181,10 +184,10 @@ def layer_gradients(module: nn.Module, b: Tensor) -> Tensor:
 def pseudo_gradients(
     denoiser: Denoiser, layout: Layout, samples: Samples
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield (layer number, inputs (B, L, D_in), gradients (B, L, D_out)) for every layer.
+    """Yield (layer number, inputs (B, L, D_in), gradients (B, L, D_out)) per layer.
 
-    The gradients are those of sum_n sqrt(2) <u_n, prediction_n>, so that the per-sample weight
-    gradients g_n = b^T a have E[g g^T] = 2 J^T J (Eq. 9).
+    The gradients are those of sum_n sqrt(2) <u_n, prediction_n>, so that the per-sample
+    weight gradients g_n = b^T a have E[g g^T] = 2 J^T J (Eq. 9).
     """
     with torch.enable_grad(), recorded_layers(denoiser.unet, layout) as record:
         prediction = denoiser.predict(samples.x_t, samples.timesteps, samples.labels)

@@ -25,9 +25,9 @@ def fold_gradients(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient of one example's mean cost over each fold of the draws.
 
-    A batch holds one example at several draws, so the gradient of the batch's mean is the
-    Monte Carlo average itself: no per-sample gradient is formed, and the cost is that of one
-    forward and backward pass.
+    A batch holds one example at several draws, so the gradient of the batch's mean is
+    the Monte Carlo average itself: no per-sample gradient is formed, and the cost is
+    that of one forward and backward pass.
 
     Args:
         measurement: Costs of one example at every draw.

@@ -1,9 +1,10 @@
-"""The gradient index: training gradients in the balanced eigenbasis, 8 bits a coordinate.
+"""The gradient index: training gradients in the balanced eigenbasis, in 8 bits.
 
-A training gradient is rotated into the Kronecker eigenbasis, and each coordinate is divided by
-its root mean square over the training set, so that one block scale fits all. Eigenvalues and
-damping act on the query alone: one index serves every damping, K-FAC, EK-FAC and the plain
-inner product. Shards are memory-mapped files of consecutive examples.
+A training gradient is rotated into the Kronecker eigenbasis, and each coordinate is
+divided by its root mean square over the training set, so that one block scale fits all.
+Eigenvalues and damping act on the query alone: one index serves every damping, K-FAC,
+EK-FAC and the plain inner product. Shards are memory-mapped files of consecutive
+examples.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ SHARD_EXAMPLES = 256
 
 
 def quantize_blocks(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return vectors (B, P) as int8 (B, P) and block scales (B, ceil(P / BLOCK)), float32.
+    """Return vectors (B, P) as int8 (B, P) and block scales (B, ceil(P / BLOCK)).
 
     A coordinate is off by at most half its block's scale.
     """
@@ -43,7 +44,7 @@ def dequantize_blocks(codes: Tensor, scales: Tensor) -> Tensor:
 
 
 def balance(rms: Tensor) -> Tensor:
-    """Return divisors of shape (P,): the root mean squares, with 1 where nothing varies."""
+    """Return divisors of shape (P,): `rms`, with 1 where nothing varies."""
     return torch.where(rms > 0, rms, torch.ones((), dtype=rms.dtype))
 
 
@@ -112,7 +113,7 @@ class GradientIndex:
                 self._shard(first, "w+")
 
     def write(self, first: int, balanced: Tensor) -> None:
-        """Store balanced gradients (B, P) of the examples at positions from `first` on."""
+        """Store balanced gradients (B, P) of the examples from position `first` on."""
         codes, scales = quantize_blocks(balanced)
         stop = first + len(balanced)
         for shard in range(first - first % SHARD_EXAMPLES, stop, SHARD_EXAMPLES):
@@ -131,7 +132,7 @@ class GradientIndex:
         on_rows: Callable[[int, int], None] | None = None,
         rows: int = 16,
     ) -> np.ndarray:
-        """Return inner products (Q, N) of weighted, rotated queries (Q, P) with the index.
+        """Return inner products (Q, N) of weighted, rotated queries with the index.
 
         Args:
             queries: Rotated queries times `query_weights`, shape (Q, P), float32.

@@ -1,51 +1,28 @@
-"""Eq. 6: scores of all training examples on a query, their standard errors, group effects.
+"""Eq. 6: scores of all training examples on a query, and their standard errors.
 
-A score is the inner product of Eq. 6 without the factor 1/N: positive where removing the
-example raises the measured cost. The predicted change on removal is `score / N`.
+A score is the inner product of Eq. 6 without the factor 1/N: positive where removing
+the example raises the measured cost. The predicted change on removal is `score / N`.
+Scores themselves are inner products in the Kronecker eigenbasis (`core.index`,
+`core.sketch`); this file says how to read them.
 """
 
 import numpy as np
 from scipy.stats import spearmanr
-from torch import Tensor
-
-
-def influence_scores(
-    query_gradients: Tensor, training_gradients: Tensor, curvature, damping: float
-) -> Tensor:
-    """Return the influence of every training example on every query.
-
-    Args:
-        query_gradients: Gradients of the measurement, shape (Q, P).
-        training_gradients: Gradients of the training loss, shape (N, P).
-        curvature: A `core.curvature.Curvature` over the same layout.
-        damping: Added to the GGN of the mean loss.
-
-    Returns:
-        Scores, shape (Q, N), in the units of the measurement.
-
-    Raises:
-        ValueError: If the two gradients come from different parameter layouts.
-    """
-    if query_gradients.shape[-1] != training_gradients.shape[-1]:
-        raise ValueError(
-            f"The query has {query_gradients.shape[-1]} parameters, the training gradients "
-            f"have {training_gradients.shape[-1]}. Use gradients of the same model."
-        )
-    return curvature.solve(query_gradients, damping) @ training_gradients.mT
 
 
 def centred(scores: np.ndarray) -> np.ndarray:
     """Return scores (..., N) minus their mean over the training set.
 
-    At the optimum the training gradients sum to zero, and so do the scores. Draws that are
-    shared by all examples leave one common error; taking the mean away removes it, which
-    matters for sums over groups (Spearman 0.89 instead of 0.55 between two sets of draws).
+    At the optimum the training gradients sum to zero, and so do the scores. Draws that
+    are shared by all examples leave one common error; taking the mean away removes it,
+    which matters for sums over groups (Spearman 0.89 instead of 0.55 between two sets
+    of draws).
     """
     return scores - scores.mean(-1, keepdims=True)
 
 
 def fold_statistics(fold_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean (..., N) of scores over folds and the standard error of that mean.
+    """Return the mean of scores over folds and the standard error of that mean.
 
     Args:
         fold_scores: Scores from F independent folds of draws, shape (F, ..., N).
@@ -76,7 +53,7 @@ def predicted_change(scores: np.ndarray, removed: np.ndarray) -> np.ndarray:
 
 
 def split_reliability(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the mean Spearman correlation of two sets of scores (Q, N), query by query."""
+    """Return the mean over queries of the Spearman correlation of scores (Q, N)."""
     return float(
         np.mean([spearmanr(a, b).statistic for a, b in zip(first, second, strict=True)])
     )

@@ -1,4 +1,4 @@
-"""What is measured of a picture: a cost per Monte Carlo draw, in the units of the loss."""
+"""What is measured of a picture: a cost per Monte Carlo draw."""
 
 import torch
 from torch import Tensor
@@ -10,8 +10,8 @@ from core.draws import Draws
 def loss(denoiser: Denoiser, x_0: Tensor, label: int | None, draws: Draws) -> Tensor:
     """Return the training loss of one example at every draw.
 
-    Its mean is the loss of the display after Eq. 2, in the prediction the model was trained
-    with: squared errors summed over C, H, W.
+    Its mean is the loss of the display after Eq. 2, in the prediction the model was
+    trained with: squared errors summed over C, H, W.
 
     Args:
         denoiser: The model.

@@ -1,9 +1,9 @@
 """Which weights count, and the one order in which they are flattened.
 
-Only Linear and Conv2d layers count (App. J.4). A layer is one matrix of shape (D_out, D_in):
-its weight, a convolution's kernel unrolled to (C_in k_h k_w), with the bias, where there is
-one, as the last column. A flattened gradient is these matrices row by row, layers in the order
-of `named_modules`. Knows nothing of models beyond `torch.nn`.
+Only Linear and Conv2d layers count (App. J.4). A layer is one matrix of shape (D_out,
+D_in): its weight, a convolution's kernel unrolled to (C_in k_h k_w), with the bias,
+where there is one, as the last column. A flattened gradient is these matrices row by
+row, layers in the order of `named_modules`. Knows nothing of models beyond `torch.nn`.
 """
 
 from dataclasses import dataclass

@@ -16,8 +16,8 @@ QUERY_FOLDS = 4  # parts of the draws, for the query's share of the standard err
 def query_draws(denoiser: Denoiser, num_draws: int, seed: int) -> Draws:
     """Return the draws that every query of a collection shares.
 
-    They differ from the training gradients' draws; the label is never dropped, because the
-    question is about the picture with its label.
+    They differ from the training gradients' draws; the label is never dropped, because
+    the question is about the picture with its label.
     """
     return make_draws(
         num_draws,

@@ -1,9 +1,9 @@
 """Short forms of long vectors whose inner products survive: what fits inside DuckDB.
 
-A sketch of dimension k permutes the coordinates, flips their signs at random and adds them up
-in k groups of equal size; the inner product of two sketches is an unbiased estimate of that of
-the vectors (a count sketch, Charikar et al. 2002, with balanced buckets). Stored sketches keep
-one bit per coordinate and one scale.
+A sketch of dimension k permutes the coordinates, flips their signs at random and adds
+them up in k groups of equal size; the inner product of two sketches is an unbiased
+estimate of that of the vectors (a count sketch, Charikar et al. 2002, with balanced
+buckets). Stored sketches keep one bit per coordinate and one scale.
 """
 
 import hashlib
@@ -19,7 +19,8 @@ class Sketch:
     """One random sketch of vectors of length P.
 
     Attributes:
-        order: Coordinate at each place, shape (k, m) with k m >= P; P marks an empty place.
+        order: Coordinate at each place, shape (k, m) with k m >= P; P marks an empty
+            place.
         signs: +1 or -1 at each place, 0 at empty ones, shape (k, m).
     """
 
@@ -53,8 +54,8 @@ def make_sketch(num_params: int, dim: int, generator: torch.Generator) -> Sketch
 def pack_signs(sketches: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return sketches (B, k) as sign bits (B, k / 8) and one scale each (B,).
 
-    The scale |s|^2 / |s|_1 makes the packed vector's component along s equal to s itself, so
-    that inner products keep their size.
+    The scale |s|^2 / |s|_1 makes the packed vector's component along s equal to s
+    itself, so that inner products keep their size.
     """
     s = sketches.cpu().numpy()
     total = np.abs(s).sum(1, dtype=np.float64)
@@ -72,8 +73,8 @@ def packed_products(
 ) -> np.ndarray:
     """Return inner products (Q, N) of query sketches (Q, k) with packed ones.
 
-    A byte holds eight signs, so each of its 256 values is looked up in a table of the query's
-    partial sums instead of being unpacked.
+    A byte holds eight signs, so each of its 256 values is looked up in a table of the
+    query's partial sums instead of being unpacked.
 
     Args:
         queries: Shape (Q, k), float32.

@@ -35,9 +35,10 @@ def curvature_samples(
     num_draws: int,
     first: int = 0,
 ) -> Iterator[Samples]:
-    """Yield noisy training examples in batches, from the example at position `first` on.
+    """Yield noisy training examples in batches, from position `first` on.
 
-    Each example has draws of its own, keyed by its id, so the batches may be cut anywhere.
+    Each example has draws of its own, keyed by its id, so the batches may be cut
+    anywhere.
     """
     per_batch = max(1, config.curvature.batch_size // num_draws)
     for start in range(first, len(dataset), per_batch):
@@ -83,7 +84,7 @@ def fit_curvature(
     x_0 = encode_all(denoiser, dataset)
 
     def run(stage: str, num_draws: int, fit):
-        """Run one pass over the samples with a progress bar and a checkpoint a minute."""
+        """Run one pass with a progress bar and a checkpoint a minute."""
         loaded = workspace.load("curvature", stage)
         state, first = (
             (None, 0) if loaded is None else (loaded[0], loaded[1]["position"])

@@ -1,8 +1,9 @@
 """Training gradients into index, sketches and gallery scores in one pass; resumable.
 
-Each example's gradient is computed once and used for everything at once: the full 8-bit index,
-the sketch that travels inside the collection, and the exact scores of the whole gallery (the
-paper's query batching, Sec. 3.2), so that the gallery's answers lose nothing to compression.
+Each example's gradient is computed once and used for everything at once: the full 8-bit
+index, the sketch that travels inside the collection, and the exact scores of the whole
+gallery (the paper's query batching, Sec. 3.2), so that the gallery's answers lose
+nothing to compression.
 """
 
 import time
@@ -71,7 +72,7 @@ class GradientStage:
 def gradient_stage(
     config: CollectionConfig, dataset: Dataset, denoiser: Denoiser, curvature: Curvature
 ) -> GradientStage:
-    """Return the stage with its shared draws and encoded pictures on the model's device."""
+    """Return the stage: shared draws and encoded pictures, on the model's device."""
     device = denoiser.device
     draws = make_draws(
         config.gradients.num_draws,
@@ -123,7 +124,7 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
 
 
 class Rows:
-    """Per-example results on disk, written chunk by chunk, so that a kill loses one chunk."""
+    """Per-example results on disk, chunk by chunk: a kill loses one chunk."""
 
     def __init__(self, folder: Path, num_examples: int, chunk: int, shapes: dict):
         """Open or create the arrays.
@@ -181,10 +182,11 @@ def compute_gradients(
         workspace: Where results go.
 
     Returns:
-        The rows (`bits`, `scale`: packed sketch; `norm`: length of the whitened gradient;
-        `level`: its noise relative to `noise`; `panel_train` (M, F): scores of the gallery's
-        mean queries with each fold; `panel_query` (M, F'): scores of each query fold with
-        the mean gradient), the full index, the slice's statistics, and the seconds spent.
+        The rows (`bits`, `scale`: packed sketch; `norm`: length of the whitened
+        gradient; `level`: its noise relative to `noise`; `panel_train` (M, F): scores
+        of the gallery's mean queries with each fold; `panel_query` (M, F'): scores of
+        each query fold with the mean gradient), the full index, the slice's statistics,
+        and the seconds spent.
     """
     started = time.time()
     config, device = stage.config, stage.denoiser.device

@@ -56,12 +56,16 @@ def train(
 
     The result depends on the settings alone: the same noise is drawn at each step
     whether or not the run was interrupted.
+
+    Raises:
+        ValueError: If a latent model is to be trained on mirrored pictures: mirroring
+            the latents is not mirroring the picture.
     """
     settings, seed = config.train, config.seed
     if settings.horizontal_flip and config.model.autoencoder != "none":
         raise ValueError(
-            "horizontal_flip is for pixel models; a latent model's x_0 cannot be mirrored. "
-            "Switch it off for this collection."
+            "horizontal_flip is for pixel models; a latent model's x_0 cannot be "
+            "mirrored. Switch it off for this collection."
         )
     path = workspace.path("train", "denoiser.safetensors")
     if path.exists():

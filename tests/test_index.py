@@ -1,0 +1,152 @@
+"""The index and the sketch keep inner products, whatever damping the query brings."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from core.draws import keyed_generator
+from core.index import (
+    BLOCK,
+    SHARD_EXAMPLES,
+    GradientIndex,
+    balance,
+    dequantize_blocks,
+    quantize_blocks,
+    query_weights,
+)
+from core.sketch import make_sketch, pack_signs, packed_products
+
+NUM_PARAMS = 2 * BLOCK + 100
+
+
+def normal(*shape, seed=0):
+    """Return keyed normal numbers."""
+    return torch.randn(*shape, generator=keyed_generator(seed, "index test"))
+
+
+def gradients(count):
+    """Return gradients whose coordinates differ in size by 10^6, and their rms."""
+    sizes = 10 ** (6 * torch.rand(NUM_PARAMS, generator=keyed_generator(1, "sizes")))
+    z = normal(count, NUM_PARAMS) * sizes
+    return z, z.square().mean(0).sqrt()
+
+
+def test_quantisation_is_within_half_a_scale():
+    """Every coordinate comes back to within half its block's step; zeros stay zero."""
+    values = normal(5, NUM_PARAMS) * torch.tensor([1e-6, 1, 1e6, 1, 0])[:, None]
+    codes, scales = quantize_blocks(values)
+    error = (dequantize_blocks(codes, scales) - values).abs()
+    blocks = torch.nn.functional.pad(error, (0, -NUM_PARAMS % BLOCK))
+    worst = blocks.unflatten(1, (-1, BLOCK)).amax(2)
+    assert (worst <= scales * 0.5001).all()
+    assert torch.equal(dequantize_blocks(codes, scales)[4], values[4])
+
+
+@pytest.mark.parametrize("relative_damping", [1e-8, 1e-3, 10.0, None])
+def test_one_index_serves_every_damping(tmp_path, relative_damping):
+    """Scores keep their ranking (> 0.999) and their size for any damping, or none."""
+    z, rms = gradients(60)
+    index = GradientIndex(tmp_path, 60, NUM_PARAMS)
+    index.create()
+    index.write(0, z / balance(rms))
+    eigenvalues, damping = rms.square(), 0.0
+    if relative_damping is None:
+        eigenvalues = None
+    else:
+        damping = relative_damping * float(eigenvalues.mean())
+    query = z[:3] + normal(3, NUM_PARAMS, seed=2) * rms
+    scores = index.scores(query * query_weights(rms, eigenvalues, damping))
+    plain = torch.ones(()) if eigenvalues is None else eigenvalues + damping
+    exact = (query / plain).double() @ z.double().T
+    for mine, expected in zip(scores, exact.numpy(), strict=True):
+        assert spearmanr(mine, expected).statistic > 0.999
+        assert np.abs(mine - expected).max() < 0.02 * np.abs(expected).max()
+
+
+def test_index_does_not_depend_on_the_order_of_writing(tmp_path):
+    """Written whole, or in pieces backwards and twice: the same bytes."""
+    count = SHARD_EXAMPLES + 10
+    values = normal(count, 500)
+    whole = GradientIndex(tmp_path / "whole", count, 500)
+    pieces = GradientIndex(tmp_path / "pieces", count, 500)
+    whole.create()
+    pieces.create()
+    whole.write(0, values)
+    for first in [250, 0, 100, 250]:
+        pieces.write(first, values[first : first + 150])
+    for name in whole.shard_names():
+        assert (whole.folder / name).read_bytes() == (pieces.folder / name).read_bytes()
+    reopened = GradientIndex(tmp_path / "whole", count, 500)
+    np.testing.assert_array_equal(reopened.scores(values[:2], rows=7).shape, (2, count))
+    np.testing.assert_allclose(
+        reopened.scores(values[:2], rows=7),
+        whole.scores(values[:2]),
+        rtol=1e-4,
+        atol=1e-3,
+    )
+
+
+def test_reading_can_be_stopped(tmp_path):
+    """`on_rows` sees every step and may raise."""
+    index = GradientIndex(tmp_path, 40, 50)
+    index.create()
+    seen = []
+
+    def stop(done, total):
+        seen.append((done, total))
+        if done >= 32:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.scores(normal(1, 50), on_rows=stop)
+    assert seen == [(16, 40), (32, 40)]
+
+
+def test_a_sketch_keeps_inner_products_on_average():
+    """Over 300 random sketches the mean product is the exact one, within 5 errors."""
+    a, b = normal(2, 300)
+    products = []
+    for seed in range(300):
+        sketch = make_sketch(300, 64, keyed_generator(seed, "sketch test"))
+        one, other = sketch.apply(torch.stack([a, b]))
+        products.append(float(one @ other))
+    error = np.std(products) / len(products) ** 0.5
+    assert abs(np.mean(products) - float(a @ b)) < 5 * error
+
+
+def test_a_sketch_uses_every_coordinate_once():
+    """With as many places as coordinates, a sketch is a signed permutation."""
+    sketch = make_sketch(96, 96, keyed_generator(0, "all"))
+    a, b = normal(2, 96)
+    one, other = sketch.apply(torch.stack([a, b]))
+    torch.testing.assert_close(one @ other, a @ b)
+    torch.testing.assert_close(one.abs().sort().values, a.abs().sort().values)
+
+
+def test_packed_products_equal_products_with_unpacked_signs():
+    """The byte tables compute scale * <query, signs>, for several queries at once."""
+    stored, queries = normal(9, 16_384), normal(3, 16_384, seed=3)
+    bits, scales = pack_signs(stored)
+    signs = torch.where(stored > 0, 1.0, -1.0).double()
+    expected = (queries.double() @ signs.T).numpy() * scales
+    result = packed_products(queries, bits, scales)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-2)
+
+
+def test_packing_keeps_the_size_of_a_vector():
+    """One bit a coordinate, yet a vector's product with itself is exact."""
+    stored = normal(4, 8192) * torch.tensor([1e-3, 1, 1e3, 0])[:, None]
+    bits, scales = pack_signs(stored)
+    products = packed_products(stored, bits, scales).diagonal()
+    exact = stored.double().square().sum(1).numpy()
+    np.testing.assert_allclose(products, exact, rtol=1e-4, atol=1e-9)
+
+
+def test_another_sketch_has_another_checksum():
+    """A collection can refuse a query sketched with other random numbers."""
+    one, same, other = (
+        make_sketch(500, 64, keyed_generator(seed, "check")).checksum()
+        for seed in (0, 0, 1)
+    )
+    assert one == same != other

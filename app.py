@@ -6,16 +6,11 @@ from pages import shared
 
 st.set_page_config(
     page_title="Afterimage",
-    page_icon=":material/blur_on:",
+    page_icon=str(shared.HERE / "icon.svg"),
     layout="wide",
     initial_sidebar_state="collapsed",
 )
-page = st.navigation(
-    [
-        st.Page("pages/explore.py", title="Explore", default=True),
-        st.Page("pages/collections.py", title="Collections"),
-    ],
-    position="top",
-)
+st.logo(shared.HERE / "logo.svg", icon_image=shared.HERE / "logo.svg")
+page = shared.navigate()
 shared.choose_collection()
 page.run()

@@ -1,13 +1,14 @@
-"""A data frame becomes a plotly figure; knows neither Streamlit nor where data came from.
+"""A data frame becomes a plotly figure; knows neither Streamlit nor the data's source.
 
-Colours of text, grid and ground are left to the page's theme, so that a figure reads on
-light and on dark.
+Colours of text, grid and ground are left to the page's theme; the few set here read on
+light and on dark ground.
 """
 
 import pandas as pd
 import plotly.graph_objects as go
 
-ACCENT = "#1c9486"  # reads on light and on dark ground
+ACCENT = "#2b9d8f"
+MARKER = "#d9692c"
 MUTED = "#8a9099"
 
 
@@ -15,8 +16,8 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
     """Return horizontal bars: share of the positive influence per group.
 
     Args:
-        frame: Columns `group`, `share`, `error` (NaN draws no error bar) and `pictures`,
-            the group's part of the training set, drawn as a tick.
+        frame: Columns `group`, `share`, `error` (NaN draws no error bar) and
+            `pictures`, the group's part of the training set, drawn as a tick.
     """
     frame = frame.iloc[::-1]  # plotly draws the first row at the bottom
     bars = go.Bar(
@@ -25,7 +26,7 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
         orientation="h",
         name="of the influence",
         marker={"color": ACCENT, "cornerradius": 4},
-        error_x={"array": frame["error"], "thickness": 1.5, "width": 4, "color": MUTED},
+        error_x={"array": frame["error"], "thickness": 1.5, "width": 3, "color": MUTED},
         hovertemplate="%{y}: %{x:.1%} of the influence<extra></extra>",
     )
     ticks = go.Scatter(
@@ -33,14 +34,18 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
         y=frame["group"],
         mode="markers",
         name="of the pictures",
-        marker={"symbol": "line-ns", "size": 16, "line": {"width": 2, "color": MUTED}},
+        marker={
+            "symbol": "line-ns",
+            "size": 14,
+            "line": {"width": 2.5, "color": MARKER},
+        },
         hovertemplate="%{y}: %{x:.1%} of the training pictures<extra></extra>",
     )
     figure = go.Figure([bars, ticks])
     figure.update_layout(
-        height=70 + 34 * len(frame),
+        height=70 + 30 * len(frame),
         margin={"l": 0, "r": 12, "t": 8, "b": 0},
-        bargap=0.45,
+        bargap=0.5,
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
     )
     figure.update_xaxes(tickformat=".0%", rangemode="tozero", fixedrange=True)

@@ -1,9 +1,9 @@
 """How an answer is read: strips of pictures, printed scores, shares, agreement.
 
-Plain values in, plain values out; knows neither Streamlit nor plotly. A printed influence
-is the predicted change of the loss if that one picture had not been in the training set
-(score / N, Eq. 6), in a power of ten that is chosen once for an answer and said beside
-it. Similarities are printed as they are and never called a change.
+Plain values in, plain values out; knows neither Streamlit nor plotly. A printed
+influence is the predicted change of the loss if that one picture had not been in the
+training set (score / N, Eq. 6), in a power of ten that is chosen once for an answer and
+said beside it. Similarities are printed as they are and never called a change.
 """
 
 import base64
@@ -145,7 +145,7 @@ def is_sure(answer: Answer, position: int) -> bool:
 def marks(answer: Answer, count: int) -> dict[int, str]:
     """Return the rank of every picture that stands in an answer's strips.
 
-    Keys are example ids. "3" is the third from the top, "−2" the second from the bottom.
+    Keys are example ids. "3" is third from the top, "−2" second from the bottom.
     """
     ranks = answer.ranks()
     shown = {}
@@ -210,7 +210,8 @@ def shares(answer: Answer, groups: pd.Series) -> pd.DataFrame:
     spread = (1 - share) ** 2 * sums["variance"]
     spread += share**2 * (variance - sums["variance"])
     return (
-        pd.DataFrame({
+        pd
+        .DataFrame({
             "share": share,
             "error": np.sqrt(spread) / total,
             "pictures": sums["pictures"],
@@ -234,7 +235,7 @@ def rank_correlation(first: Answer, second: Answer) -> float:
     """
     if not np.array_equal(first.example_ids, second.example_ids):
         raise ValueError(
-            "The two answers list different training pictures; ask both of one collection."
+            "The two answers list different training pictures; ask one collection."
         )
     ranks = (pd.Series(answer.scores).rank() for answer in (first, second))
     return float(np.corrcoef(*ranks)[0, 1])
@@ -261,8 +262,8 @@ def score_table(answers: list[Answer], examples: pd.DataFrame) -> pd.DataFrame:
 
 def png(pixels: np.ndarray) -> bytes:
     """Return uint8 pixels of shape (C, H, W) as a PNG file."""
-    channels_last = pixels.transpose(1, 2, 0)
-    image = Image.fromarray(channels_last.squeeze() if len(pixels) == 1 else channels_last)
+    grey = len(pixels) == 1
+    image = Image.fromarray(pixels[0] if grey else pixels.transpose(1, 2, 0))
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()

@@ -39,7 +39,16 @@ def column_name(column: str) -> str:
     return COLUMN_NAMES.get(column, column.replace("_", " ").capitalize())
 
 
-# --- the collection -----------------------------------------------------------------
+# --- the pages and the collection ---------------------------------------------------
+
+
+def navigate():
+    """Return the page that the address names."""
+    pages = [
+        st.Page("pages/explore.py", title="Explore", default=True),
+        st.Page("pages/collections.py", title="Collections"),
+    ]
+    return st.navigation(pages, position="top")
 
 
 def root() -> Path:
@@ -87,6 +96,11 @@ def _forget() -> None:
 
 def chosen_explorer() -> Explorer:
     """Return the chosen collection, or say why there is none and stop the page."""
+    if "collection" not in st.session_state:
+        # Streamlit runs a file of pages/ by itself, without app.py, when the first
+        # address that a new server sees names a page. Navigating ends that.
+        navigate()
+        st.rerun()
     name = st.session_state.collection or st.session_state.missing
     if name is None:
         st.info(
@@ -97,21 +111,29 @@ def chosen_explorer() -> Explorer:
     try:
         explorer = open_collection(name)
     except (LookupError, ValueError) as error:
-        st.info(text(error_sentence(error)))
+        st.info(sentence(error))
         st.stop()
     st.sidebar.caption(f"Computing on {text(explorer.device_name)}")
     return explorer
 
 
-def error_sentence(error: Exception) -> str:
-    """Return the sentence of an error, without the quotes `KeyError` adds."""
-    return str(error.args[0]) if error.args else "Something is missing."
+def sentence(error: Exception) -> str:
+    """Return the sentence of an error as Markdown; `quoted` parts become code."""
+    said = str(error.args[0]) if error.args else "Something is missing."
+    parts = said.split("`")
+    parts[::2] = [text(part) for part in parts[::2]]
+    return "`".join(parts) if len(parts) % 2 else text(said)
 
 
 def show_credits(explorer: Explorer) -> None:
     """Show whose art is on the page."""
     st.space("small")
     st.caption("Art: " + " · ".join(text(line) for line in explorer.credits))
+
+
+def heading(title: str, note: str) -> None:
+    """Show a card's title, and under it what the card holds; both plain text."""
+    st.markdown(f"**{text(title)}**  \n:gray[:small[{text(note)}]]")
 
 
 # --- tiles --------------------------------------------------------------------------
@@ -130,12 +152,27 @@ def picture_uri(collection: str, kind: str, number: int, _explorer: Explorer) ->
     return data_uri(load(number))
 
 
+def caption_lines(explorer: Explorer, example: int) -> list[str]:
+    """Return what stands under a training picture."""
+    row = explorer.examples.table.loc[example]
+    return [str(row[column]) for column in explorer.examples.caption_columns]
+
+
+def example_tile(explorer: Explorer, example: int) -> dict:
+    """Return the tile of a training picture, without a score."""
+    lines = caption_lines(explorer, example)
+    source = picture_uri(explorer.fingerprint, "example", example, explorer)
+    return {"id": example, "src": source, "lines": lines, "alt": ", ".join(lines)}
+
+
 def tiles(
     strips: list[dict],
     key: str,
     *,
     layout: str,
     columns: tuple[int, int],
+    title: str = "",
+    note: str = "",
     chosen: int | None = None,
     on_pick: Callable[[], None] = lambda: None,
 ) -> int | None:
@@ -147,6 +184,8 @@ def tiles(
         key: The component's key.
         layout: "lens" (headings and captions) or "gallery" (pictures only).
         columns: Pictures per row, in a wide and in a narrow place.
+        title: Heading over all rows; "" shows none.
+        note: What the heading means.
         chosen: The id to mark as chosen.
         on_pick: Called before the page runs again after a click.
 
@@ -158,6 +197,8 @@ def tiles(
         data={
             "strips": strips,
             "layout": layout,
+            "title": title,
+            "note": note,
             "columns": columns[0],
             "narrow_columns": columns[1],
             "chosen": chosen,
@@ -220,11 +261,13 @@ def result_of(slot: str, key: str, work: Callable[[Progress], Any]) -> Any | Non
     if job.status == STOPPED:
         st.info("Stopped. Nothing is being computed for you.")
     elif job.status == FAILED and isinstance(job.error, (ValueError, LookupError)):
-        st.warning(text(error_sentence(job.error)))
+        st.warning(sentence(job.error))
     elif job.status == FAILED:
         st.warning("This could not be computed; the log of the app says why.")
     else:
         _watch(slot)
+        for place in st.columns(2):
+            place.skeleton(height=460)
         return None
     st.button("Start again", key=f"again_{slot}", on_click=_jobs().pop, args=(slot,))
     return None

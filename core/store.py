@@ -137,10 +137,12 @@ class StoredAnswer:
 class Shard:
     """One file of the gradient index, in a folder beside the collection file.
 
+    Files of one layout together cover the examples.
+
     Attributes:
         file: Path relative to the collection's folder, with "/".
         first_position: Position of its first example in order of example id.
-        num_examples: How many examples it holds.
+        num_examples: How many examples it holds; 0 for a file about all of them.
         layout: How to read it, plain JSON values.
         dtype: Of its elements, for instance "|i1".
         num_bytes: Size of the file.
@@ -799,8 +801,8 @@ def _check_complete(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Refuse to publish answers or shards that do not fit the examples.
 
     Raises:
-        ValueError: If an answer has another length or no sample, or the shards do not
-            cover the examples one after another.
+        ValueError: If an answer has another length or no sample, or the shards of one
+            layout do not cover the examples one after another.
     """
     (num_examples,) = connection.execute("select count(*) from examples").fetchone()
     wrong = connection.execute(
@@ -823,19 +825,23 @@ def _check_complete(connection: duckdb.DuckDBPyConnection, name: str) -> None:
             f"An answer of '{name}' is for sample {orphan[0]}, which is not in the "
             "gallery."
         )
-    end = 0
-    for file, first, count in connection.execute(
-        "select file, first_position, num_examples from shards order by first_position"
+    ends: dict[str, int] = {}
+    for file, layout, first, count in connection.execute(
+        "select file, layout, first_position, num_examples from shards "
+        "where num_examples > 0 order by first_position"
     ).fetchall():
+        end = ends.get(layout, 0)
         if first != end:
             raise ValueError(
                 f"Shard '{file}' of '{name}' begins at position {first}, not at {end}."
             )
-        end = first + count
-    if end not in (0, num_examples):
-        raise ValueError(
-            f"The shards of '{name}' hold {end} of {num_examples} examples."
-        )
+        ends[layout] = first + count
+    for layout, end in ends.items():
+        if end != num_examples:
+            raise ValueError(
+                f"The shards of '{name}' with layout {layout} hold {end} of "
+                f"{num_examples} examples."
+            )
 
 
 def _content_fingerprint(connection: duckdb.DuckDBPyConnection) -> str:

@@ -27,6 +27,7 @@ from core.store import (
 ROOT = Path(__file__).parent.parent
 HOSTILE = 'O\'Hara "q" -- ; ünïcödé 猫 \n\t\\ <script>alert(1)</script> \x00 𝄞'
 SAMPLE = Sample(3, None, 2**62, "ddim", 50, 2.0, {"note": HOSTILE})
+ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # sha256
 LENS = {"method": "ekfac", "damping": 1e-8}
 SETTINGS = {"data": {"limit": 32, "keep": (("group", ("a",)),)}, "seed": 0}
 
@@ -54,8 +55,7 @@ def write_everything(writer):
     writer.put_evaluation("lds", "ekfac", {"mean": 0.25, "masks": [1, 2]})
     (writer.root / "shards").mkdir(exist_ok=True)
     (writer.root / "shards" / "0.bin").write_bytes(b"abc")
-    sha = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # of abc
-    writer.put_shard(Shard("shards/0.bin", 0, 3, {"bits": 8}, "|i1", 3, sha))
+    writer.put_shard(Shard("shards/0.bin", 0, 3, {"bits": 8}, "|i1", 3, ABC))
 
 
 @pytest.fixture(scope="module")
@@ -459,11 +459,28 @@ def test_answers_must_fit_the_examples(tmp_path):
     assert list_collections(tmp_path) == []
 
 
+def test_files_of_one_layout_cover_the_examples_each_on_its_own(tmp_path):
+    def fill(writer):
+        write_examples(writer)
+        for kind, first, count in [
+            ("rms", 0, 0),
+            ("codes", 2, 1),
+            ("scales", 0, 3),
+            ("codes", 0, 2),
+        ]:
+            file = f"{kind}-{first}"
+            (tmp_path / file).write_bytes(b"abc")
+            writer.put_shard(Shard(file, first, count, {"kind": kind}, "|i1", 3, ABC))
+
+    with Collection(publish(tmp_path, fill=fill)) as collection:
+        assert len(collection.shards()) == 4
+
+
 def test_shards_must_cover_the_examples(tmp_path):
     (tmp_path / "x").write_bytes(b"abc")
     for first, count, message in [
         (1, 2, "begins at position 1, not at 0"),
-        (0, 2, "hold 2 of 3 examples"),
+        (0, 2, "with layout {} hold 2 of 3 examples"),
     ]:
         with CollectionWriter(tmp_path, "glyphs") as writer:
             write_examples(writer)

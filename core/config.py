@@ -115,6 +115,8 @@ class CollectionConfig:
     curvature: CurvatureConfig = field(default_factory=CurvatureConfig)
     gradients: GradientConfig = field(default_factory=GradientConfig)
     samples: SampleConfig = field(default_factory=SampleConfig)
+    title: str = ""  # as on pages
+    captions: tuple[str, ...] = ("name",)  # metadata shown under a picture
     seed: int = 0
 
     def to_dict(self) -> dict:
@@ -150,6 +152,8 @@ _GLYPHS_MODEL = ModelConfig(
 
 _GLYPHS_CPU = CollectionConfig(
     name="glyphs",
+    title="Glyphs",
+    captions=("name", "style"),
     data=DataConfig(keep=(("group", LIVELY_GROUPS),)),
     model=_GLYPHS_MODEL,
     train=TrainConfig(
@@ -166,6 +170,7 @@ _GLYPHS_CPU = CollectionConfig(
 
 _FASHION_CPU = CollectionConfig(
     name="fashion2",
+    title="Fashion-2",
     data=DataConfig(
         path="fashion2.parquet", image_size=32, channels=1, label_columns=("name",)
     ),

@@ -1,5 +1,6 @@
 """Image sources: a file or folder becomes examples with ids, pixels and metadata."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,25 @@ class Dataset:
         return torch.from_numpy(self.pixels[index]).float() / 127.5 - 1
 
 
+def dataset_path(config: DataConfig) -> Path:
+    """Return where the data set lies; relative paths are inside `data/`."""
+    path = Path(config.path)
+    return path if path.is_absolute() else DATA_DIR / path
+
+
+def load_credits(config: DataConfig) -> dict:
+    """Return the credits beside a data set.
+
+    Returns:
+        `column`: the metadata column that decides the credit; `lines`: its values ->
+        credit line; `changes`: what was changed. Without a file, no lines.
+    """
+    path = dataset_path(config).with_suffix(".credits.json")
+    if not path.exists():
+        return {"column": None, "lines": {}, "changes": ""}
+    return json.loads(path.read_text())
+
+
 def load_dataset(config: DataConfig) -> Dataset:
     """Return the examples that the settings select.
 
@@ -51,8 +71,7 @@ def load_dataset(config: DataConfig) -> Dataset:
         FileNotFoundError: If there is nothing at the path.
         ValueError: If the file lacks a column, or the filters keep nothing.
     """
-    path = Path(config.path)
-    path = path if path.is_absolute() else DATA_DIR / path
+    path = dataset_path(config)
     if not path.exists():
         raise FileNotFoundError(
             f"There is no data set at '{path}'. Give the path of a parquet file with "

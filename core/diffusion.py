@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import safetensors.torch
 import torch
 from diffusers import (
@@ -288,6 +289,11 @@ def scheduler_step(scheduler, output, timestep, x_t, generator, extra) -> Tensor
     return scheduler.step(
         output, timestep, x_t, generator=generator, **extra
     ).prev_sample
+
+
+def to_pixels(images: Tensor) -> np.ndarray:
+    """Return images in [-1, 1], of any shape, as uint8 pixels."""
+    return ((images + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
 
 
 def make_denoiser(

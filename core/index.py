@@ -75,6 +75,9 @@ class GradientIndex:
     num_examples: int
     num_params: int
 
+    block = BLOCK
+    shard_examples = SHARD_EXAMPLES
+
     @property
     def num_blocks(self) -> int:
         """Return the number of scales per example."""

@@ -172,7 +172,7 @@ def collection_sketch(config: CollectionConfig, num_params: int) -> Sketch:
 
 
 def compute_gradients(
-    stage: GradientStage, queries: Tensor, workspace: Workspace
+    stage: GradientStage, queries: Tensor, workspace: Workspace, index_folder: Path
 ) -> tuple[Rows, GradientIndex, dict[str, Tensor], float]:
     """Compute every training gradient and what is kept of it.
 
@@ -180,6 +180,7 @@ def compute_gradients(
         stage: From `gradient_stage`.
         queries: Rotated gallery queries, shape (M, F', P).
         workspace: Where results go.
+        index_folder: Where the full index goes.
 
     Returns:
         The rows (`bits`, `scale`: packed sketch; `norm`: length of the whitened
@@ -212,8 +213,9 @@ def compute_gradients(
         "panel_query": ("<f4", (num_queries, query_folds)),
     }
     rows = Rows(folder, num_examples, config.gradients.chunk, shapes)
-    index = GradientIndex(folder / "index", num_examples, num_params)
+    index = GradientIndex(index_folder, num_examples, num_params)
     index.create()
+    statistics["rms"].numpy().astype("<f4").tofile(index_folder / "rms.bin")
 
     remaining = rows.missing()
     todo = sum(map(len, remaining))

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from core.config import CollectionConfig
 from core.curvature import Curvature
-from core.diffusion import Denoiser
+from core.diffusion import Denoiser, to_pixels
 from core.draws import keyed_generator
 from core.query import rotated_query
 from precompute.workspace import Workspace
@@ -58,11 +58,6 @@ def make_samples(
     }
     workspace.save("samples", "samples", tensors, seconds=time.time() - started)
     return tensors
-
-
-def to_pixels(images: Tensor) -> np.ndarray:
-    """Return images in [-1, 1] as uint8 pixels of the same shape (B, C, H, W)."""
-    return ((images + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
 
 
 def sample_queries(

@@ -1,0 +1,50 @@
+"""The headless answer: scores of all training pictures for one picture, as CSV."""
+
+import os
+from pathlib import Path
+
+import pandas as pd
+from tqdm import tqdm
+
+from core.explorer import Answer, Explorer, Lens, Query
+
+
+def attribute(explorer: Explorer, query: Query, lens: Lens) -> Answer:
+    """Return an answer, with a progress bar while it is computed."""
+    with tqdm(desc="measuring", leave=False) as bar:
+
+        def show(done: int, total: int, what: str) -> None:
+            bar.total = total
+            bar.set_description(what.lower(), refresh=False)
+            bar.update(done - bar.n)
+
+        return explorer.answer(query, lens, show)
+
+
+def answer_table(explorer: Explorer, answer: Answer) -> pd.DataFrame:
+    """Return example_id, score, standard_error, rank and the metadata, best first."""
+    table = pd.DataFrame({
+        "example_id": answer.example_ids,
+        "score": answer.scores,
+        "standard_error": answer.standard_errors,
+        "rank": answer.ranks(),
+    })
+    table = table.join(explorer.examples.table, on="example_id")
+    return table.sort_values("rank", kind="stable")
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a CSV so that a reader sees all of it or nothing.
+
+    Raises:
+        ValueError: If the folder does not exist or cannot be written.
+    """
+    temporary = path.with_name(path.name + ".part")
+    try:
+        table.to_csv(temporary, index=False, float_format="%.9g")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ValueError(
+            f"'{path}' cannot be written ({error.strerror}). Choose a folder that "
+            "exists."
+        ) from error

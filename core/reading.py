@@ -130,7 +130,7 @@ def scale(answer: Answer) -> Scale:
     exponent = 3 * math.floor(math.log10(largest) / 3)
     digits_before = math.floor(math.log10(largest)) - exponent + 1  # 1, 2 or 3
     factor = 10.0**-exponent / len(answer.scores)
-    return Scale(factor, exponent, max(3 - digits_before, 1), signed=True)
+    return Scale(factor, exponent, 3 - digits_before, signed=True)
 
 
 def is_sure(answer: Answer, position: int) -> bool:

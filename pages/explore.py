@@ -27,8 +27,8 @@ def show_sample(explorer: Explorer, query: Query) -> None:
     """Show the picture that is asked about."""
     picture = reading.enlarged(reading.png(query.pixels))
     st.image(picture, width="stretch", alt=query.description)
-    asked = [str(query.facts[c]) for c in explorer.classes.columns if c in query.facts]
-    shared.heading(query.description, ", ".join(asked))
+    title, *rest = query.description.split(" · ")
+    shared.heading(title, " · ".join(rest))
 
 
 # --- the answers --------------------------------------------------------------------
@@ -86,7 +86,7 @@ def lens_note(answer: Answer, scale: reading.Scale) -> str:
     unit = f", in {scale.unit.removeprefix('×')}" if scale.unit else ""
     return (
         f"predicted change if removed · {answer.lens.measurement}{unit} "
-        f"({answer.lens.measurement} now {answer.value:.3g})"
+        f"({answer.lens.measurement} now {answer.value:.3g}) · {answer.source}"
     )
 
 
@@ -127,12 +127,13 @@ def show_detail(
 ) -> None:
     """Show a training picture beside the sample, with all that is known of it."""
     title = ", ".join(shared.caption_lines(explorer, example))
-    left, right = st.columns(2)
-    with left:
+    # A grid stays side by side on a phone; columns would stack.
+    pictures = st.grid(2, min_column_width=120, wrap=False)
+    with pictures.container():
         picture = reading.enlarged(reading.png(query.pixels))
         st.image(picture, width="stretch", alt=query.description)
         shared.heading("The picture asked about", query.description)
-    with right:
+    with pictures.container():
         picture = reading.enlarged(explorer.image_png(example))
         st.image(picture, width="stretch", alt=title)
         shared.heading(title, f"Training picture {example}")

@@ -31,7 +31,8 @@ def current_view(explorer: Explorer) -> dict[str, str]:
     if "next_view" in st.session_state:
         ask_about(st.session_state.pop("next_view"))
     link = {key: st.query_params[key] for key in LINK_KEYS if key in st.query_params}
-    if link.keys() & ORIGINS.keys() and link != st.session_state.get("linked"):
+    new = link.keys() & ORIGINS.keys() and link != st.session_state.get("linked")
+    if not st.session_state.pop("own_run", False) and new:
         ask_about(link)
     if "view" not in st.session_state:
         ask_about(first_view(explorer))
@@ -70,7 +71,7 @@ def ask_next(view: dict[str, str]) -> None:
     run; the next one begins with the new picture.
     """
     st.session_state.next_view = view
-    st.rerun()
+    shared.run_again()
 
 
 def whole(view: dict[str, str], key: str, default: int | None = None) -> int | None:

@@ -208,6 +208,16 @@ def tiles(
     return result.picked
 
 
+def run_again() -> None:
+    """Run the page again from the top.
+
+    Such a run begins with the address as it was at the start of this one, so it must
+    not be read as a link that somebody followed.
+    """
+    st.session_state.own_run = True
+    st.rerun()
+
+
 # --- waiting ------------------------------------------------------------------------
 
 
@@ -278,7 +288,7 @@ def _watch(slot: str) -> None:
     """Show how far a job is, and run the page again when it ends."""
     job = _jobs().get(slot)
     if job is None or job.finished.is_set():
-        st.rerun()
+        run_again()
     report = job_queue().report(job)
     stopping = _owner() not in job.owners
     if stopping:

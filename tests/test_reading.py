@@ -1,0 +1,139 @@
+"""How answers are read: what is printed is what was computed, and signs are honest."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from scipy.stats import spearmanr
+
+from core import reading
+from core.explorer import Answer, Lens
+
+GENERATOR = np.random.default_rng(0)
+
+
+def influence(scores, errors=None) -> Answer:
+    """Return an influence answer with example ids 100, 101, ..."""
+    scores = np.asarray(scores, dtype=float)
+    errors = np.full(len(scores), np.nan) if errors is None else np.asarray(errors)
+    ids = 100 + np.arange(len(scores))
+    return Answer(Lens("ekfac"), ids, scores, errors, "exact", 41.3)
+
+
+def similarity(scores) -> Answer:
+    """Return a similarity answer with example ids 100, 101, ..."""
+    scores = np.asarray(scores, dtype=float)
+    ids, nothing = 100 + np.arange(len(scores)), np.full(len(scores), np.nan)
+    return Answer(Lens("clip"), ids, scores, nothing, "exact", float("nan"))
+
+
+def test_printed_number_times_its_unit_is_the_score_over_n():
+    """What people read is the predicted change on removal (Eq. 6), to three digits."""
+    for size in (1e-7, 3e-3, 0.99, 1.0, 12.0, 4.5e5):
+        answer = influence(size * GENERATOR.normal(size=50))
+        scale = reading.scale(answer)
+        largest = np.abs(answer.scores).max()
+        printed = float(scale.number(largest)) * 10.0**scale.exponent
+        assert printed == pytest.approx(largest / 50, rel=5e-3), size
+        assert scale.exponent % 3 == 0
+
+
+def test_number_carries_its_sign_and_zero_has_none():
+    scale = reading.scale(influence([500.0, -200.0, 0.0]))
+    numbers = [scale.number(score) for score in (500.0, -200.0, -1e-9)]
+    assert numbers == ["+167", "−67", "0"]
+
+
+def test_missing_error_shows_no_plus_minus():
+    scale = reading.scale(influence([1.0, 2.0]))
+    assert scale.error(float("nan")) == ""
+    assert scale.error(0.5).startswith("± ")
+
+
+def test_similarity_is_printed_as_it_is():
+    scale = reading.scale(similarity([0.914, 0.2]))
+    assert (scale.number(0.914), scale.unit) == ("0.91", "")
+
+
+def test_strips_hold_only_pictures_of_their_sign():
+    """A row is rather short than wrong; similarity has no sign to respect."""
+    more, none, less = reading.strips(influence([5.0, 1.0, 0.01, 2.0]), 3)
+    assert more.positions.tolist() == [0, 3, 1]
+    assert none.positions.tolist() == [2, 1, 3]
+    assert less.positions.tolist() == [] and less.empty.endswith("less likely.")
+    assert [len(s.positions) for s in reading.strips(similarity([1, 0.5]), 2)] == [
+        2
+    ] * 3
+
+
+def test_marks_count_from_the_nearer_end():
+    answer = similarity([0.1, 0.9, 0.5, 0.7, 0.3, 0.4, 0.2])
+    marks = reading.marks(answer, 2)
+    assert (marks[101], marks[103]) == ("1", "2")
+    assert (marks[100], marks[106]) == ("−1", "−2")
+    assert marks[105] == "4"  # the median stands in between, with its rank
+
+
+def test_score_within_two_errors_is_unsure():
+    answer = influence([1.0, 1.0, 1.0], [0.4, 0.6, np.nan])
+    assert [reading.is_sure(answer, i) for i in range(3)] == [True, False, True]
+
+
+def test_sentence_never_calls_similarity_a_change():
+    """The words for influence and for similarity do not mix."""
+    said = reading.sentence(influence([3.0, -1.0], [0.2, 0.2]), "“fox”")
+    assert said.startswith("Removing “fox” from the training set") and "±" in said
+    alike = reading.sentence(similarity([0.9, 0.1]), "“fox”")
+    assert "looks most like" in alike and "emov" not in alike
+    assert "would not" in reading.sentence(influence([-3.0, -1.0]), "“fox”")
+
+
+def test_shares_sum_to_one_and_ignore_negative_scores():
+    groups = pd.Series(["a", "a", "b", "c"])
+    frame = reading.shares(influence([3.0, -9.0, 1.0, -1.0]), groups).set_index("group")
+    assert frame["share"].to_dict() == {"a": 0.75, "b": 0.25, "c": 0.0}
+    assert frame["pictures"].to_dict() == {"a": 0.5, "b": 0.25, "c": 0.25}
+    assert reading.shares(influence([-1.0, -2.0]), groups[:2]).empty
+
+
+def test_error_of_a_share_matches_simulated_scores():
+    """The delta method agrees with redrawing the scores 20,000 times."""
+    scores, errors = np.array([8.0, 5.0, 6.0, 3.0]), np.array([0.3, 0.4, 0.2, 0.5])
+    groups = pd.Series(["a", "b", "a", "b"])
+    frame = reading.shares(influence(scores, errors), groups).set_index("group")
+    draws = scores + errors * GENERATOR.normal(size=(20_000, 4))
+    simulated = draws[:, [0, 2]].sum(1) / draws.sum(1)
+    assert frame.loc["a", "error"] == pytest.approx(simulated.std(), rel=0.05)
+
+
+def test_agreement_matches_scipy_and_a_hand_count():
+    first = influence(GENERATOR.normal(size=40))
+    second = similarity(GENERATOR.normal(size=40))
+    expected = spearmanr(first.scores, second.scores).statistic
+    assert reading.rank_correlation(first, second) == pytest.approx(expected)
+    assert reading.overlap(influence([3, 2, 1, 0]), influence([0, 3, 2, 1]), 2) == 1
+
+
+def test_score_table_is_sorted_by_the_first_answer():
+    answers = [influence([1.0, 3.0], [0.1, 0.2]), similarity([0.9, 0.1])]
+    examples = pd.DataFrame({"name": ["cat", "fox"]}, index=[100, 101])
+    table = reading.score_table(answers, examples)
+    assert table["name"].tolist() == ["fox", "cat"]
+    assert table["ekfac_change_if_removed"].tolist() == [1.5, 0.5]
+    assert table["clip_rank"].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_png_keeps_every_pixel(channels):
+    pixels = GENERATOR.integers(0, 256, (channels, 8, 6), dtype=np.uint8)
+    shown = np.asarray(Image.open(io.BytesIO(reading.png(pixels))))
+    expected = pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)
+    assert np.array_equal(shown, expected)
+
+
+def test_enlarged_picture_keeps_its_shape_and_large_ones_stay():
+    small = reading.png(np.zeros((3, 32, 64), dtype=np.uint8))
+    assert Image.open(io.BytesIO(reading.enlarged(small, 256))).size == (256, 128)
+    assert reading.enlarged(small, 64) == small

@@ -27,36 +27,20 @@ def open_picture(data: bytes) -> Image.Image:
         )
     try:
         picture = Image.open(io.BytesIO(data))
-        width, height = picture.size
-        if width * height > MAX_PIXELS:
-            raise ValueError(
-                f"The picture has {width} x {height} pixels; at most "
-                f"{MAX_PIXELS // 1_000_000} million can be read. Save a smaller copy "
-                "and choose that."
-            )
-        picture.seek(0)
+        if picture.width * picture.height > MAX_PIXELS:
+            raise Image.DecompressionBombError
         picture.load()
-        picture = ImageOps.exif_transpose(picture)
-        return _on_white(picture)
-    except ValueError as error:
-        if "pixels; at most" in str(error):
-            raise
-        raise ValueError(_unreadable(error)) from error
-    except (
-        OSError,
-        SyntaxError,
-        EOFError,
-        MemoryError,
-        Image.DecompressionBombError,
-    ) as error:
-        raise ValueError(_unreadable(error)) from error
-
-
-def _unreadable(error: Exception) -> str:
-    return (
-        "The file could not be read as a picture; it may be damaged or of another "
-        "kind. Choose a PNG, JPEG, WebP, GIF, BMP or TIFF file."
-    )
+        return _on_white(ImageOps.exif_transpose(picture))
+    except Image.DecompressionBombError as error:
+        raise ValueError(
+            f"The picture has more pixels than the {MAX_PIXELS // 1_000_000} million "
+            "that can be read. Save a smaller copy and choose that."
+        ) from error
+    except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
+        raise ValueError(
+            "The file could not be read as a picture; it may be damaged or of another "
+            "kind. Choose a PNG, JPEG, WebP, GIF, BMP or TIFF file."
+        ) from error
 
 
 def _on_white(picture: Image.Image) -> Image.Image:

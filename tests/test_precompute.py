@@ -1,0 +1,142 @@
+"""The stages from end to end: equal results however often they were interrupted."""
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from core.config import collection_config
+from core.datasets import load_dataset
+from core.explorer import Lens
+from core.store import Collection, find_collection
+from precompute.__main__ import main
+from precompute.train import batch_indices, train
+from precompute.workspace import open_workspace
+
+
+def start_build(folder) -> subprocess.Popen:
+    """Start a tiny build in a process of its own; what it prints goes to a file."""
+    command = [sys.executable, "-m", "precompute", "build", "--collection", "glyphs"]
+    command += ["--preset", "tiny", "--device", "cpu", "--root", str(folder)]
+    command += ["--work", str(folder / "work")]
+    with open(folder / "log", "w") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log)
+
+
+def content(root) -> dict:
+    """Return the fingerprint of every array in a collection."""
+    with Collection(find_collection(root, "glyphs")) as collection:
+        return {
+            name: collection.blob(name)
+            if name == "denoiser"
+            else collection.array(name).tobytes()
+            for name in collection.arrays()
+        }
+
+
+def test_training_that_was_interrupted_ends_in_the_same_weights(tmp_path):
+    """Stopped twice and resumed, training gives the bytes of an undisturbed run."""
+    config = collection_config("glyphs", "tiny")
+    config = replace(
+        config, train=replace(config.train, num_steps=9, checkpoint_every=2)
+    )
+    dataset = load_dataset(config.data)
+    straight = train(config, dataset, open_workspace(config, tmp_path / "straight"))
+
+    workspace = open_workspace(config, tmp_path / "broken")
+    for stop in (3, 6):
+        with pytest.MonkeyPatch.context() as patch:
+
+            def failing(step, *args, stop=stop):
+                if step == stop:
+                    raise KeyboardInterrupt
+                return batch_indices(step, *args)
+
+            patch.setattr("precompute.train.batch_indices", failing)
+            with pytest.raises(KeyboardInterrupt):
+                train(config, dataset, workspace)
+    assert train(config, dataset, workspace) == straight
+
+
+def test_every_example_is_seen_once_an_epoch():
+    """Steps walk through whole random orders, also where batches do not divide them."""
+    seen = [batch_indices(step, 4, 10, 0) for step in range(5)]
+    order = np.concatenate(seen)
+    assert sorted(order[:10]) == sorted(order[10:]) == list(range(10))
+    assert (order[:10] != order[10:]).any()
+
+
+def test_a_build_that_was_killed_resumes_to_the_same_collection(
+    tiny_collection, tmp_path
+):
+    """Kill -9 at random moments, start again: the same content to the last bit."""
+    moments = np.random.default_rng(0).uniform(0.0, 4.0, 3)
+    for moment in moments:
+        process = start_build(tmp_path)
+        while process.poll() is None and not (tmp_path / "work").exists():
+            time.sleep(0.05)
+        time.sleep(moment)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    process = start_build(tmp_path)
+    assert process.wait(timeout=120) == 0, (tmp_path / "log").read_text()
+    assert content(tmp_path) == content(tiny_collection)
+
+
+def test_the_command_and_the_explorer_agree(tiny_collection, tiny_explorer, tmp_path):
+    """`attribute` writes the explorer's own numbers with ranks and metadata."""
+    out = tmp_path / "scores.csv"
+    arguments = ["attribute", "--collection", "glyphs", "--root", str(tiny_collection)]
+    arguments += ["--example", "5", "--draws", "8", "--out", str(out)]
+    assert ask(arguments) == 0
+    table = pd.read_csv(out)
+    assert list(table.columns[:4]) == ["example_id", "score", "standard_error", "rank"]
+    assert {"style", "name", "group", "license"} <= set(table.columns)
+    answer = tiny_explorer.answer(
+        tiny_explorer.query_from_example(5), Lens(num_draws=8)
+    )
+    table = table.set_index("example_id").loc[answer.example_ids]
+    np.testing.assert_allclose(table["score"], answer.scores, rtol=1e-8)
+    np.testing.assert_allclose(
+        table["standard_error"], answer.standard_errors, rtol=1e-8
+    )
+    np.testing.assert_array_equal(table["rank"], answer.ranks())
+
+
+def ask(arguments) -> int:
+    """Run the command line in this process; return its exit status."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["precompute", *arguments])
+        return main()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--collection", "nope", "--sample", "0"], "There is no collection 'nope'"),
+        (["--sample", "99"], "has no sample 99"),
+        (["--image", "missing.png"], "'missing.png' cannot be read"),
+        (["--sample", "0", "--method", "magic"], "There is no method 'magic'"),
+        (["--sample", "0", "--out", "no/where.csv"], "cannot be written"),
+    ],
+)
+def test_mistakes_on_the_command_line(tiny_collection, capsys, arguments, sentence):
+    """Exit status 1, one sentence on stderr, no traceback."""
+    prefix = ["attribute", "--root", str(tiny_collection)]
+    if "--collection" not in arguments:
+        prefix += ["--collection", "glyphs"]
+    assert ask(prefix + arguments) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert "Traceback" not in error
+
+
+def test_an_unknown_preset_lists_those_there_are(capsys):
+    """A typing mistake costs no time."""
+    assert ask(["build", "--collection", "glyphs", "--preset", "huge"]) == 1
+    assert "Known presets: cpu, tiny, gpu" in capsys.readouterr().err

@@ -77,8 +77,13 @@ def choose_collection() -> None:
         # A link may name what is not here; the page then says so.
         st.session_state.collection = wanted if wanted in names else None
         st.session_state.missing = wanted
+    none_yet = st.session_state.collection is None
     st.sidebar.selectbox(
-        "Collection", names, index=None, key="collection", on_change=_forget
+        "Collection",
+        names,
+        index=None if none_yet else 0,  # the session's value counts, not this one
+        key="collection",
+        on_change=_forget,
     )
 
 

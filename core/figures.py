@@ -10,6 +10,14 @@ import plotly.graph_objects as go
 ACCENT = "#2b9d8f"
 MARKER = "#d9692c"
 MUTED = "#8a9099"
+# Placed from the figure's edge, so that it never covers the plot of a small figure.
+LEGEND_ON_TOP = {
+    "orientation": "h",
+    "yref": "container",
+    "y": 1.0,
+    "yanchor": "top",
+    "x": 0,
+}
 
 
 def share_bars(frame: pd.DataFrame) -> go.Figure:
@@ -43,10 +51,10 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
     )
     figure = go.Figure([bars, ticks])
     figure.update_layout(
-        height=70 + 30 * len(frame),
-        margin={"l": 0, "r": 12, "t": 8, "b": 0},
+        height=80 + 30 * len(frame),
+        margin={"l": 0, "r": 12, "t": 48, "b": 28},
         bargap=0.5,
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+        legend=LEGEND_ON_TOP,
     )
     figure.update_xaxes(tickformat=".0%", rangemode="tozero", fixedrange=True)
     figure.update_yaxes(fixedrange=True, automargin=True)
@@ -80,8 +88,8 @@ def overlap_curve(frame: pd.DataFrame) -> go.Figure:
     ])
     figure.update_layout(
         height=200,
-        margin={"l": 0, "r": 12, "t": 8, "b": 0},
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+        margin={"l": 0, "r": 12, "t": 48, "b": 44},
+        legend=LEGEND_ON_TOP,
     )
     figure.update_xaxes(type="log", title="first k pictures", fixedrange=True, dtick=1)
     figure.update_yaxes(tickformat=".0%", range=[0, 1.02], fixedrange=True)

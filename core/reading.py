@@ -120,9 +120,14 @@ class Scale:
 
 
 def scale(answer: Answer) -> Scale:
-    """Return the scale on which the largest number of an answer has three digits."""
+    """Return the scale on which the largest number of an answer has three digits.
+
+    Similarities keep their unit and get the digits that tell the first from the last.
+    """
     if is_similarity(answer.lens):
-        return Scale(factor=1.0, exponent=0, decimals=2, signed=False)
+        spread = float(np.ptp(answer.scores)) if len(answer.scores) else 0.0
+        digits = 1 - math.floor(math.log10(spread)) if spread > 0 else 2
+        return Scale(1.0, exponent=0, decimals=min(max(digits, 2), 4), signed=False)
     changes = np.abs(answer.scores) / len(answer.scores)
     largest = float(changes.max(initial=0.0))
     if not 0 < largest < math.inf:
@@ -131,6 +136,11 @@ def scale(answer: Answer) -> Scale:
     digits_before = math.floor(math.log10(largest)) - exponent + 1  # 1, 2 or 3
     factor = 10.0**-exponent / len(answer.scores)
     return Scale(factor, exponent, 3 - digits_before, signed=True)
+
+
+def plain(value: float) -> str:
+    """Return a number with about three digits and no exponent, e.g. "3,087"."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def is_sure(answer: Answer, position: int) -> bool:

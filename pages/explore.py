@@ -13,6 +13,11 @@ from pages.shared import text
 
 LENSES = (Lens("ekfac"), Lens("clip"))
 STRIP = 6  # pictures in a strip
+SOURCES = {
+    "exact": "exact",
+    "full index": "from the full index",
+    "sketch": "estimated from the sketch",
+}
 LEGEND = (
     "± is one standard error; a pale number is within two of them of zero, so it may "
     "be nothing. A dark mark is the picture’s rank in the other column: \\#3 is third "
@@ -28,6 +33,8 @@ def show_sample(explorer: Explorer, query: Query) -> None:
     picture = reading.enlarged(reading.png(query.pixels))
     st.image(picture, width="stretch", alt=query.description)
     title, *rest = query.description.split(" · ")
+    if query.facts.get("guidance_scale", 1) != 1:
+        rest.append(f"guidance {query.facts['guidance_scale']:g}")
     shared.heading(title, " · ".join(rest))
 
 
@@ -86,7 +93,7 @@ def lens_note(answer: Answer, scale: reading.Scale) -> str:
     unit = f", in {scale.unit.removeprefix('×')}" if scale.unit else ""
     return (
         f"predicted change if removed · {answer.lens.measurement}{unit} "
-        f"({answer.lens.measurement} now {answer.value:.3g}) · {answer.source}"
+        f"(now {reading.plain(answer.value)}) · {SOURCES.get(answer.source, '')}"
     )
 
 
@@ -205,11 +212,11 @@ def show_agreement(first: Answer, second: Answer) -> None:
 def show_summaries(explorer: Explorer, answers: list[Answer]) -> None:
     """Show the cards under the lens columns."""
     columns = list(explorer.classes.columns)
-    places = st.columns(len(columns) + 1)
-    for place, column in zip(places[:-1], columns, strict=True):
-        with place.container(border=True, height="stretch"):
+    cards = st.grid(len(columns) + 1, min_column_width=240)
+    for column in columns:
+        with cards.container(border=True, height="stretch"):
             show_shares(explorer, answers[0], column)
-    with places[-1].container(border=True, height="stretch"):
+    with cards.container(border=True, height="stretch"):
         show_agreement(*answers)
 
 
@@ -238,7 +245,7 @@ body = st.container()
 shared.show_credits(explorer)  # below the body, also when the page stops early
 
 with body:
-    left, right = st.columns([0.25, 0.75], gap="medium")
+    left, right = st.columns([0.27, 0.73], gap="medium")
 with left:
     sample = st.container()
     picker.pick_query(explorer, view)

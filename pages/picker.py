@@ -150,6 +150,7 @@ def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
         required=True,
         label_visibility="collapsed",
         width="stretch",
+        wrap=True,
     )
     choose = {
         "sample": pick_from_gallery,

@@ -7,7 +7,9 @@ EK-FAC and the plain inner product. Shards are memory-mapped files of consecutiv
 examples.
 """
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +63,23 @@ def query_weights(rms: Tensor, eigenvalues: Tensor | None, damping: float) -> Te
     return balance(rms) / (eigenvalues + damping)
 
 
+def create_once(path: Path, make: Callable[[Path], object]) -> None:
+    """Make a file if it is not there, so that another process's is never replaced."""
+    if path.exists():
+        return
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    make(new)
+    with suppress(FileExistsError):  # another process was quicker
+        os.link(new, path)
+    new.unlink()
+
+
+def zeros(path: Path, size: int) -> None:
+    """Make a file of `size` zero bytes that takes no room until it is written."""
+    with open(path, "wb") as file:
+        file.truncate(size)
+
+
 @dataclass(frozen=True)
 class GradientIndex:
     """Training gradients on disk.
@@ -112,8 +131,13 @@ class GradientIndex:
         """Make the files of all shards that do not exist yet, filled with zeros."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for first in range(0, self.num_examples, SHARD_EXAMPLES):
-            if not (self.folder / f"scales-{first:07d}.bin").exists():
-                self._shard(first, "w+")
+            count = min(SHARD_EXAMPLES, self.num_examples - first)
+            for kind, size in (
+                ("codes", self.num_params),
+                ("scales", 4 * self.num_blocks),
+            ):
+                path = self.folder / f"{kind}-{first:07d}.bin"
+                create_once(path, lambda new, size=count * size: zeros(new, size))
 
     def write(self, first: int, balanced: Tensor) -> None:
         """Store balanced gradients (B, P) of the examples from position `first` on."""

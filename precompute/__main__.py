@@ -43,6 +43,13 @@ def parser() -> argparse.ArgumentParser:
             "--device", help="cpu or cuda; default: cuda if there is one"
         )
         stage.add_argument("--threads", type=int, help="CPU threads")
+        if verb == "build":
+            stage.add_argument(
+                "--part",
+                default="0/1",
+                metavar="I/N",
+                help="of the training gradients: run N processes, I from 0 to N - 1",
+            )
     clip = verbs.add_parser("clip", help="train the small CLIP model on Glyphs")
     clip.add_argument("--out", type=Path, required=True, help="safetensors file")
     clip.add_argument("--steps", type=int, default=4_000)
@@ -82,7 +89,8 @@ def run_stage(options: argparse.Namespace) -> None:
         torch.set_num_threads(options.threads)
     root = options.root or DATA_DIR / "collections"
     if options.verb == "build":
-        print(build(config, root, options.work, options.device))
+        part = tuple(map(int, options.part.split("/")))
+        print(build(config, root, options.work, options.device, part) or "Part done.")
         return
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dataset, workspace = load_dataset(config.data), open_workspace(config, options.work)

@@ -1,7 +1,6 @@
 """Run every stage and publish the collection."""
 
 import platform
-import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -36,7 +35,7 @@ from precompute.gradients import (
 )
 from precompute.samples import make_samples, sample_queries
 from precompute.train import train
-from precompute.workspace import open_workspace, write_atomically
+from precompute.workspace import Workspace, open_workspace, write_atomically
 
 PACKAGES = ("torch", "diffusers", "curvlinops-for-pytorch", "open_clip_torch", "duckdb")
 MODELS = DATA_DIR / "models"
@@ -47,7 +46,8 @@ def build(
     root: Path,
     work: Path | None = None,
     device: str | None = None,
-) -> Path:
+    part: tuple[int, int] = (0, 1),
+) -> Path | None:
     """Run the stages that have no result yet, publish, and return the collection file.
 
     Args:
@@ -55,43 +55,36 @@ def build(
         root: Folder of the published collections.
         work: Folder of unfinished work; None for `data/work`.
         device: Where to compute; None for the GPU where there is one.
+        part: (i, n): compute the i-th of n parts of the training gradients, and publish
+            only if the other parts are there.
 
     Returns:
-        The path of the published file.
+        The path of the published file, or None while parts are missing.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     dataset, workspace = load_dataset(config.data), open_workspace(config, work)
-    costs: dict[str, float] = {}
-
-    with timed(costs, "train"):
-        weights = shipped_weights(config) or train(config, dataset, workspace, device)
+    weights = shipped_weights(config) or train(config, dataset, workspace, device)
     denoiser = denoiser_from_bytes(weights).to(device)
-    with timed(costs, "curvature"):
-        curvature = fit_curvature(config, dataset, denoiser, workspace)
-    with timed(costs, "samples"):
-        samples = make_samples(config, denoiser, len(dataset.class_names), workspace)
-        queries, losses = sample_queries(
-            config, denoiser, curvature, samples, workspace
-        )
+    curvature = fit_curvature(config, dataset, denoiser, workspace)
+    samples = make_samples(config, denoiser, len(dataset.class_names), workspace)
+    queries, losses = sample_queries(config, denoiser, curvature, samples, workspace)
     stage = gradient_stage(config, dataset, denoiser, curvature)
-    fingerprint = config.fingerprint("data", "model", "train", "curvature", "gradients")
-    folder = root / f"{config.name}-index-{fingerprint}"
-    with timed(costs, "gradients"):
-        rows, index, statistics, _ = compute_gradients(
-            stage, queries, workspace, folder
-        )
-    with timed(costs, "clip"):
-        clip_model = load_clip(device=device)
-        embeddings = embed_examples(clip_model, dataset)
-        sample_embeddings = clip_model.embed_images(samples["pixels"].numpy())
+    folder = index_folder(config, root)
+    rows, index, statistics = compute_gradients(stage, queries, workspace, folder, part)
+    if rows.missing():
+        return None  # other processes have the other parts
+    clip_model = load_clip(device=device)
+    embeddings = embed_examples(clip_model, dataset)
+    sample_embeddings = clip_model.embed_images(samples["pixels"].numpy())
 
     answers = gallery_answers(rows)
     calibration = noise_calibration(stage, queries, rows, statistics)
     quality = assess(stage, queries, rows, index, statistics)
     with CollectionWriter(root, config.name) as writer:
+        costs = stage_seconds(workspace, rows)
         put_facts(writer, config, stage, costs, quality, calibration)
         put_examples(writer, dataset)
-        put_model(writer, root, weights, curvature, fingerprint, stage, statistics)
+        put_model(writer, root, weights, curvature, stage, statistics)
         put_index(writer, root, rows, index)
         writer.put_array("clip", embeddings)
         similar = clip_similarity(sample_embeddings, embeddings).astype(np.float64)
@@ -99,20 +92,25 @@ def build(
         return writer.publish()
 
 
-class timed:  # noqa: N801 - a context manager reads as a verb
-    """Add the seconds spent inside the block to a table, under a name."""
+def index_folder(config: CollectionConfig, root: Path) -> Path:
+    """Return where the full index of a collection lies."""
+    fingerprint = config.fingerprint("data", "model", "train", "curvature", "gradients")
+    return root / f"{config.name}-index-{fingerprint}"
 
-    def __init__(self, costs: dict[str, float], name: str):
-        """Remember where to add."""
-        self.costs, self.name = costs, name
 
-    def __enter__(self) -> None:
-        """Start the clock."""
-        self.started = time.time()
-
-    def __exit__(self, *error) -> None:
-        """Stop the clock."""
-        self.costs[self.name] = round(time.time() - self.started, 1)
+def stage_seconds(workspace: Workspace, rows: Rows) -> dict[str, float]:
+    """Return the seconds that each stage took, those of interrupted runs included."""
+    costs = {}
+    for stage, names in {
+        "train": ["train"],
+        "curvature": ["curvature"],
+        "samples": ["samples", "queries"],
+        "gradients": ["slice"],
+    }.items():
+        saved = [workspace.load(stage, name) for name in names]
+        costs[stage] = sum(facts["seconds"] for _, facts in filter(None, saved))
+    costs["gradients"] += float(rows.arrays["seconds"].sum())
+    return {stage: round(seconds, 1) for stage, seconds in costs.items()}
 
 
 def shipped_weights(config: CollectionConfig) -> bytes | None:
@@ -260,7 +258,7 @@ def put_examples(writer: CollectionWriter, dataset: Dataset) -> None:
     writer.put_examples(dataset.ids, dataset.labels, dataset.encoded, facts)
 
 
-def put_model(writer, root, weights, curvature, fingerprint, stage, statistics) -> None:
+def put_model(writer, root, weights, curvature, stage, statistics) -> None:
     """Store the model and its curvature; the eigenvectors go to a file beside.
 
     DuckDB reads large arrays at a tenth of a mapped file's speed, and a file that
@@ -281,6 +279,7 @@ def put_model(writer, root, weights, curvature, fingerprint, stage, statistics) 
     ):
         tensors[f"input.{i}"] = q_a.to(torch.float16).contiguous()
         tensors[f"gradient.{i}"] = q_g.to(torch.float16).contiguous()
+    fingerprint = stage.config.fingerprint("data", "model", "train", "curvature")
     name = f"{stage.config.name}-eigenvectors-{fingerprint}.safetensors"
     write_atomically(root / name, safetensors.torch.save(tensors))
     put_file(writer, root, name, {"kind": "eigenvectors"}, "<f2", 0, 0)

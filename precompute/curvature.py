@@ -118,6 +118,8 @@ def fit_curvature(
         lambda *args: fit_factors(denoiser, layout, *args),
     )
     basis, kfac_eigenvalues = eigenbasis(factors)
+    # Half precision is what a collection ships, so everything is computed with it.
+    basis = basis.to("cpu", torch.float16)
     on_device = basis.to(denoiser.device)
     corrected = run(
         "eigenvalues",
@@ -129,11 +131,8 @@ def fit_curvature(
         "kfac": kfac_eigenvalues.float().cpu(),
     }
     for i in range(len(layout.layers)):
-        # Half precision is what a collection ships, so everything is computed with it.
-        tensors[f"input.{i}"] = basis.input_eigenvectors[i].to("cpu", torch.float16)
-        tensors[f"gradient.{i}"] = basis.gradient_eigenvectors[i].to(
-            "cpu", torch.float16
-        )
+        tensors[f"input.{i}"] = basis.input_eigenvectors[i]
+        tensors[f"gradient.{i}"] = basis.gradient_eigenvectors[i]
     workspace.save("curvature", "curvature", tensors, seconds=time.time() - started)
     for stage in ("factors", "eigenvalues"):
         workspace.path("curvature", f"{stage}.safetensors").unlink(missing_ok=True)

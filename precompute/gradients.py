@@ -21,7 +21,7 @@ from core.datasets import Dataset
 from core.diffusion import Denoiser
 from core.draws import Draws, keyed_generator, make_draws
 from core.gradients import fold_gradients
-from core.index import GradientIndex, balance
+from core.index import GradientIndex, balance, create_once
 from core.measurements import MEASUREMENTS
 from core.sketch import Sketch, make_sketch, pack_signs
 from precompute.train import encode_all
@@ -98,7 +98,7 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
     saved = workspace.load("gradients", "slice")
     if saved is not None:
         return saved[0]
-    settings = stage.config.gradients
+    started, settings = time.time(), stage.config.gradients
     count = min(settings.slice_examples, len(stage.dataset))
     positions = torch.randperm(
         len(stage.dataset), generator=keyed_generator(stage.config.seed, "slice")
@@ -119,7 +119,7 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
         "rms": (squares / count).sqrt().float().cpu(),
         "noise": noise.clamp(min=0).float().cpu(),
     }
-    workspace.save("gradients", "slice", tensors)
+    workspace.save("gradients", "slice", tensors, seconds=time.time() - started)
     return tensors
 
 
@@ -145,15 +145,18 @@ class Rows:
 
     def _open(self, name: str, dtype: str, shape: tuple[int, ...]) -> np.memmap:
         path = self.folder / f"{name}.npy"
-        if path.exists():
-            return np.lib.format.open_memmap(path, "r+")
-        return np.lib.format.open_memmap(path, "w+", dtype=np.dtype(dtype), shape=shape)
+        create_once(
+            path, lambda new: np.lib.format.open_memmap(new, "w+", dtype, shape)
+        )
+        return np.lib.format.open_memmap(path, "r+")
 
-    def missing(self) -> list[range]:
-        """Return the positions of every chunk that is not finished."""
+    def missing(self, part: tuple[int, int] = (0, 1)) -> list[range]:
+        """Return the positions of every unfinished chunk of one part of several."""
+        which, parts = part
         return [
             range(i * self.chunk, min((i + 1) * self.chunk, self.num_examples))
             for i in np.flatnonzero(self.done == 0).tolist()
+            if i % parts == which
         ]
 
     def write(self, positions: range, **entries: np.ndarray) -> None:
@@ -172,8 +175,12 @@ def collection_sketch(config: CollectionConfig, num_params: int) -> Sketch:
 
 
 def compute_gradients(
-    stage: GradientStage, queries: Tensor, workspace: Workspace, index_folder: Path
-) -> tuple[Rows, GradientIndex, dict[str, Tensor], float]:
+    stage: GradientStage,
+    queries: Tensor,
+    workspace: Workspace,
+    index_folder: Path,
+    part: tuple[int, int] = (0, 1),
+) -> tuple[Rows, GradientIndex, dict[str, Tensor]]:
     """Compute every training gradient and what is kept of it.
 
     Args:
@@ -181,15 +188,16 @@ def compute_gradients(
         queries: Rotated gallery queries, shape (M, F', P).
         workspace: Where results go.
         index_folder: Where the full index goes.
+        part: (i, n): only every n-th chunk from the i-th on. Several processes may each
+            take a part; what they write is the same as one process's.
 
     Returns:
         The rows (`bits`, `scale`: packed sketch; `norm`: length of the whitened
         gradient; `level`: its noise relative to `noise`; `panel_train` (M, F): scores
         of the gallery's mean queries with each fold; `panel_query` (M, F'): scores of
-        each query fold with the mean gradient), the full index, the slice's statistics,
-        and the seconds spent.
+        each query fold with the mean gradient; `seconds` spent), the full index, and
+        the slice's statistics.
     """
-    started = time.time()
     config, device = stage.config, stage.denoiser.device
     num_params = stage.curvature.basis.layout.num_params
     statistics = measure_slice(stage, workspace)
@@ -211,16 +219,18 @@ def compute_gradients(
         "level": ("<f4", ()),
         "panel_train": ("<f4", (num_queries, config.gradients.num_folds)),
         "panel_query": ("<f4", (num_queries, query_folds)),
+        "seconds": ("<f4", ()),
     }
     rows = Rows(folder, num_examples, config.gradients.chunk, shapes)
     index = GradientIndex(index_folder, num_examples, num_params)
     index.create()
     statistics["rms"].numpy().astype("<f4").tofile(index_folder / "rms.bin")
 
-    remaining = rows.missing()
+    remaining = rows.missing(part)
     todo = sum(map(len, remaining))
     bar = tqdm(total=num_examples, desc="gradients", initial=num_examples - todo)
     for positions in remaining:
+        started = time.time()
         folds = torch.stack([stage.rotated(position) for position in positions])
         mean = folds.mean(1)  # (B, P)
         index.write(positions.start, mean / divisor)
@@ -239,7 +249,8 @@ def compute_gradients(
             level=relative.mean(1).cpu().numpy(),
             panel_train=torch.einsum("qp,bfp->bqf", mean_queries, folds).cpu().numpy(),
             panel_query=torch.einsum("qfp,bp->bqf", weighted, mean).cpu().numpy(),
+            seconds=(time.time() - started) / len(positions),
         )
         bar.update(len(positions))
     bar.close()
-    return rows, index, statistics, time.time() - started
+    return rows, index, statistics

@@ -1,5 +1,7 @@
 """Train the denoiser: AdamW, warm-up, cosine decay and EMA (App. J.8); resumable."""
 
+import time
+
 import torch
 from diffusers.optimization import get_cosine_schedule_with_warmup
 from diffusers.training_utils import EMAModel
@@ -86,7 +88,8 @@ def train(
     ema = EMAModel(
         parameters, settings.ema_decay, use_ema_warmup=True, power=0.75, foreach=True
     )
-    start, smooth_loss = _restore(workspace, unet, optimizer, schedule, ema)
+    start, smooth_loss, before = _restore(workspace, unet, optimizer, schedule, ema)
+    started = time.time() - before
 
     bar = tqdm(
         range(start, settings.num_steps), "train", settings.num_steps, initial=start
@@ -122,10 +125,12 @@ def train(
         bar.set_postfix(loss=f"{smooth_loss:.4f}", refresh=False)
         done = step + 1
         if done % settings.checkpoint_every == 0 and done < settings.num_steps:
-            _checkpoint(workspace, unet, optimizer, ema, done, smooth_loss)
+            facts = {"smooth_loss": smooth_loss, "seconds": time.time() - started}
+            _checkpoint(workspace, unet, optimizer, ema, step=done, **facts)
 
     ema.copy_to(parameters)
     data = denoiser_to_bytes(denoiser)
+    workspace.save("train", "train", {}, seconds=time.time() - started)
     write_atomically(path, data)
     workspace.path("train", "checkpoint.safetensors").unlink(missing_ok=True)
     return data
@@ -140,21 +145,23 @@ def encode_all(denoiser: Denoiser, dataset: Dataset) -> torch.Tensor:
     return torch.cat(parts)
 
 
-def _checkpoint(workspace, unet, optimizer, ema, step: int, smooth_loss: float) -> None:
+def _checkpoint(workspace, unet, optimizer, ema, **facts) -> None:
     tensors = {f"unet.{name}": value for name, value in unet.state_dict().items()}
     for i, parameter in enumerate(unet.parameters()):
         state = optimizer.state[parameter]
         tensors[f"exp_avg.{i}"] = state["exp_avg"]
         tensors[f"exp_avg_sq.{i}"] = state["exp_avg_sq"]
         tensors[f"ema.{i}"] = ema.shadow_params[i]
-    workspace.save("train", "checkpoint", tensors, step=step, smooth_loss=smooth_loss)
+    workspace.save("train", "checkpoint", tensors, **facts)
 
 
-def _restore(workspace, unet, optimizer, schedule, ema) -> tuple[int, float | None]:
-    """Load the last checkpoint, if there is one; return the next step and the loss."""
+def _restore(
+    workspace, unet, optimizer, schedule, ema
+) -> tuple[int, float | None, float]:
+    """Load the last checkpoint, if any; return next step, loss and seconds so far."""
     saved = workspace.load("train", "checkpoint")
     if saved is None:
-        return 0, None
+        return 0, None, 0.0
     tensors, facts = saved
     unet.load_state_dict({
         name[5:]: value for name, value in tensors.items() if name.startswith("unet.")
@@ -173,4 +180,4 @@ def _restore(workspace, unet, optimizer, schedule, ema) -> tuple[int, float | No
     ema.optimization_step = step
     schedule.last_epoch = step - 1
     schedule.step()
-    return step, facts["smooth_loss"]
+    return step, facts["smooth_loss"], facts["seconds"]

@@ -165,7 +165,7 @@ _GLYPHS_CPU = CollectionConfig(
     ),
     curvature=CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
     gradients=GradientConfig(num_draws=64),
-    samples=SampleConfig(guidance_scale=2.0),
+    samples=SampleConfig(num_samples=64, guidance_scale=2.0),
 )
 
 _FASHION_CPU = CollectionConfig(

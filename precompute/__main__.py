@@ -16,6 +16,7 @@ from precompute.build import build, ship_weights, shipped_weights
 from precompute.clip import train_clip
 from precompute.curvature import fit_curvature
 from precompute.samples import make_samples
+from precompute.sheet import contact_sheet
 from precompute.train import train
 from precompute.workspace import open_workspace
 
@@ -55,6 +56,11 @@ def parser() -> argparse.ArgumentParser:
     clip.add_argument("--steps", type=int, default=4_000)
     clip.add_argument("--seed", type=int, default=0)
     clip.add_argument("--device", default="cpu")
+
+    sheet = verbs.add_parser("sheet", help="gallery beside training pictures, as PNG")
+    sheet.add_argument("--collection", required=True)
+    sheet.add_argument("--root", type=Path, help="folder of published collections")
+    sheet.add_argument("--out", type=Path, required=True, help="PNG file")
 
     ask = verbs.add_parser("attribute", help="score all training pictures for one")
     ask.add_argument("--collection", required=True)
@@ -156,6 +162,9 @@ def main() -> int:
     try:
         if options.verb == "attribute":
             run_attribute(options)
+        elif options.verb == "sheet":
+            explorer = open_explorer(options.collection, options.root)
+            contact_sheet(explorer).save(options.out)
         elif options.verb == "clip":
             train_clip(options.out, options.seed, options.device, options.steps)
         else:

@@ -1,0 +1,52 @@
+"""Does a training picture find itself? Ranks of 20 pictures among all, seed 0.
+
+A picture that the model was trained on is asked about with noise of its own; if
+influence means anything, it is among its own most influential pictures.
+"""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from core.draws import keyed_generator
+from core.explorer import Lens, open_explorer
+
+COUNT = 20
+
+
+def drawn_examples(ids: np.ndarray, count: int = COUNT) -> list[int]:
+    """Return the training pictures drawn with seed 0."""
+    order = torch.randperm(len(ids), generator=keyed_generator(0, "self-influence"))
+    return [int(ids[i]) for i in order[:count].tolist()]
+
+
+def run(collection: str, root: Path | None, num_draws: int = 64) -> dict:
+    """Return each picture's own rank under the sketch and, if here, the full index."""
+    explorer = open_explorer(collection, root)
+    explorer.warm_up()
+    forms = ["sketch"]
+    if explorer.engine.full_index() is not None:
+        forms.append("full")
+    result = {
+        "collection": f"{collection} {explorer.fingerprint[:12]}",
+        "num_examples": explorer.num_examples,
+        "num_draws": num_draws,
+        "device": explorer.device_name,
+    }
+    for form in forms:
+        ranks, seconds = [], []
+        for example in drawn_examples(explorer.examples.table.index.to_numpy()):
+            started = time.time()
+            query = explorer.query_from_example(example)
+            answer = explorer.answer(query, Lens(num_draws=num_draws, form=form))
+            seconds.append(time.time() - started)
+            own = int(np.flatnonzero(answer.example_ids == example)[0])
+            ranks.append(int(answer.ranks()[own]))
+        result[form] = {
+            "ranks": ranks,
+            "among_ten": sum(rank <= 10 for rank in ranks),
+            "seconds_per_query": round(float(np.median(seconds)), 2),
+        }
+    return result

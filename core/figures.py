@@ -52,7 +52,7 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
     figure = go.Figure([bars, ticks])
     figure.update_layout(
         height=80 + 30 * len(frame),
-        margin={"l": 0, "r": 12, "t": 48, "b": 28},
+        margin={"l": 6, "r": 12, "t": 48, "b": 28},
         bargap=0.5,
         legend=LEGEND_ON_TOP,
     )
@@ -88,7 +88,7 @@ def overlap_curve(frame: pd.DataFrame) -> go.Figure:
     ])
     figure.update_layout(
         height=200,
-        margin={"l": 0, "r": 12, "t": 48, "b": 44},
+        margin={"l": 6, "r": 12, "t": 48, "b": 44},
         legend=LEGEND_ON_TOP,
     )
     figure.update_xaxes(type="log", title="first k pictures", fixedrange=True, dtick=1)

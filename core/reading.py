@@ -186,10 +186,13 @@ def sentence(answer: Answer, name: str) -> str:
         return f"To CLIP, {name} looks most like this picture: similarity {value}."
     if answer.scores[position] <= 0:
         return "Removing any one training picture would not make this one less likely."
-    return (
+    said = (
         f"Removing {name} from the training set would make this picture less likely: "
         f"{answer.lens.measurement} {value}."
     )
+    if is_sure(answer, position):
+        return said
+    return said + " That is within two standard errors of zero: it may be nothing."
 
 
 def shares(answer: Answer, groups: pd.Series) -> pd.DataFrame:

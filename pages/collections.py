@@ -18,6 +18,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def is_nested(value: object) -> bool:
+    """Return whether a value holds other values."""
+    return isinstance(value, (list, dict))
+
+
 def flattened(values: dict, prefix: str = "") -> list[tuple[str, str]]:
     """Return nested values as (dotted name, text), in their order."""
     rows = []
@@ -25,14 +30,17 @@ def flattened(values: dict, prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, dict):
             rows += flattened(value, f"{prefix}{name}.")
         else:
-            rows.append((prefix + name, str(value)))
+            flat = isinstance(value, list) and not any(map(is_nested, value))
+            said = ", ".join(map(str, value)) if flat else str(value)
+            rows.append((prefix + name, said))
     return rows
 
 
 def value_table(values: dict, name: str) -> None:
     """Show nested values as a table of two columns."""
     frame = pd.DataFrame(flattened(values), columns=[name, "value"])
-    st.dataframe(frame, hide_index=True, width="stretch", height="content")
+    height = 420 if len(frame) > 10 else "content"
+    st.dataframe(frame, hide_index=True, width="stretch", height=height)
 
 
 def show_contents(explorer: Explorer) -> None:
@@ -90,9 +98,7 @@ def show_art(explorer: Explorer) -> None:
 def show_making(explorer: Explorer) -> None:
     """Show the settings, versions and hashes that the collection records."""
     st.subheader("How it was made", anchor=False)
-    st.caption(
-        f"Fingerprint {text(explorer.fingerprint)}: equal settings, equal digits."
-    )
+    st.caption(f"Fingerprint {text(explorer.fingerprint[:12])}")
     sections = [
         name
         for name, values in explorer.provenance.items()

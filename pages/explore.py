@@ -119,6 +119,23 @@ def answer_tile(
     return tile
 
 
+def how_far_tested(explorer: Explorer, answer: Answer) -> str:
+    """Return how reliable this collection's rankings were when tested, in words."""
+    quality = explorer.provenance.get("quality") or {}
+    said = {
+        "reliability": "asked again with other noise, its order agrees to",
+        "sketch_agreement": "the sketch agrees with the exact order to",
+    }
+    if answer.source != "sketch":
+        del said["sketch_agreement"]
+    tests = [
+        f"{words} {quality[name]:.2f}"
+        for name, words in said.items()
+        if quality.get(name) is not None
+    ]
+    return f"Tested on the gallery: {'; '.join(tests)} (Spearman)." if tests else ""
+
+
 def how_to_read(explorer: Explorer, answers: list[Answer]) -> None:
     """Say in plain words what the first number means."""
     first = answers[0]
@@ -270,7 +287,7 @@ with right:
         others = [other for other in answers if other is not answer]
         with place:
             clicked = show_lens(explorer, answer, others) or clicked
-    st.caption(LEGEND)
+    st.caption(f"{LEGEND} {text(how_far_tested(explorer, answers[0]))}")
     show_summaries(explorer, answers)
     offer_download(explorer, query, answers)
 if clicked is not None:

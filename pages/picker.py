@@ -19,6 +19,7 @@ ORIGINS = {
 }
 # Keys of the link that belong to a picture; their values are text, as in the link.
 LINK_KEYS = ("sample", "example", "seed", "label", "sampler", "steps", "guidance")
+SAMPLERS = ("ddim", "ddpm")
 STEPS = (5, 100)  # what the sampler may be asked for
 GUIDANCE = (1.0, 7.0)
 MAX_SEED = 2**31 - 1
@@ -118,7 +119,7 @@ def generated_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
     except ValueError:
         guidance = float("nan")
     known = label is None or label in explorer.classes.index
-    if not known or sampler not in ("ddim", "ddpm") or not 0 <= seed <= MAX_SEED:
+    if not known or sampler not in SAMPLERS or not 0 <= seed <= MAX_SEED:
         raise ValueError(
             f"The link asks for class {label}, sampler '{sampler}' and seed {seed}, "
             "which this collection cannot draw. Choose a picture here instead."
@@ -193,18 +194,28 @@ def class_words(explorer: Explorer, row: pd.Series) -> str:
     return ", ".join(str(row[column]) for column in explorer.classes.columns)
 
 
-def pick_class(explorer: Explorer, key: str) -> int | None:
+def setting(view: dict[str, str], key: str, bounds: tuple, default: float) -> float:
+    """Return a number of the view to start a widget with, or the default."""
+    try:
+        value = type(default)(view.get(key, default))
+    except ValueError:
+        return default
+    return value if bounds[0] <= value <= bounds[1] else default
+
+
+def pick_class(explorer: Explorer, view: dict[str, str]) -> int | None:
     """Show one choice per class column; return the class, None for any."""
     table = explorer.classes
-    chosen = {
-        column: st.selectbox(
+    label = setting(view, "label", (0, len(table) - 1), -1)
+    chosen = {}
+    for column in table.columns:
+        values = ["", *sorted(table[column].unique())]
+        chosen[column] = st.selectbox(
             shared.column_name(column),
-            ["", *sorted(table[column].unique())],
+            values,
+            index=values.index(table.loc[label, column]) if label in table.index else 0,
             format_func=lambda value: str(value) or "any",
-            key=f"{key}_{column}",
         )
-        for column in table.columns
-    }
     if "" in chosen.values():
         return None
     matches = (table[list(chosen)] == pd.Series(chosen)).all(axis=1)
@@ -214,16 +225,28 @@ def pick_class(explorer: Explorer, key: str) -> int | None:
 def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
     """Show the settings of a new picture."""
     with st.form("generate", border=False):
-        label = pick_class(explorer, "generate")
+        label = pick_class(explorer, view)
         seed = st.number_input(
-            "Seed", 0, 2**31 - 1, 1184, help="Equal seed, equal noise"
+            "Seed",
+            min_value=0,
+            max_value=MAX_SEED,
+            value=setting(view, "seed", (0, MAX_SEED), 1184),
+            help="Equal seed, equal noise",
         )
         sampler = st.segmented_control(
-            "Sampler", ["ddim", "ddpm"], format_func=str.upper, default="ddim"
+            "Sampler",
+            SAMPLERS,
+            format_func=str.upper,
+            default="ddpm" if view.get("sampler") == "ddpm" else "ddim",
+            required=True,
         )
-        steps = st.slider("Steps", *STEPS, 50)
+        steps = st.slider("Steps", *STEPS, setting(view, "steps", STEPS, 50))
         guidance = st.slider(
-            "Guidance", *GUIDANCE, 2.0, 0.5, help="How strictly the class is followed"
+            "Guidance",
+            *GUIDANCE,
+            setting(view, "guidance", GUIDANCE, 2.0),
+            0.5,
+            help="How strictly the class is followed",
         )
         if len(explorer.classes.columns) > 1:
             st.caption("A class is asked for once every choice above is made.")
@@ -231,7 +254,7 @@ def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
             return
     settings = {
         "seed": str(seed),
-        "sampler": sampler or "ddim",
+        "sampler": sampler,
         "steps": str(steps),
         "guidance": f"{guidance:g}",
     }
@@ -242,7 +265,7 @@ def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
     """Show the upload."""
     with st.form("upload", border=False):
         file = st.file_uploader("A picture: PNG, JPEG or WebP", key="file")
-        label = pick_class(explorer, "upload")
+        label = pick_class(explorer, {})
         st.caption("It stays on this machine and is not part of the link.")
         if not st.form_submit_button("Ask about it", type="primary"):
             return

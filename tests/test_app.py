@@ -111,6 +111,8 @@ def test_generated_picture_is_answered_by_the_queue(tiny_collection, monkeypatch
     link = {"seed": "7", "label": "0", "sampler": "ddpm", "steps": "5", "guidance": "2"}
     app = wait_for(open_app(tiny_collection, monkeypatch, **link), "How to read this")
     assert "seed 7" in words(app) and "DDPM" in words(app)
+    # The form starts from the link, so that one setting can be changed at a time.
+    assert (app.number_input[0].value, app.slider[0].value) == (7, 5)
 
 
 def test_generate_form_writes_the_link(tiny_collection, monkeypatch):

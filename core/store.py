@@ -1,21 +1,17 @@
 """The collection file: one DuckDB database with all that a collection knows.
 
-Holds pictures, named arrays, gallery samples, precomputed answers, evaluations and the
-catalogue of shard files. Knows nothing of what they mean. Nothing in it is a pickle: a
-value is JSON text, an array is little-endian bytes with its dtype and shape.
+Has the schema and reads published files: pictures, named arrays, gallery samples,
+precomputed answers, evaluations and the catalogue of shard files. Nothing in a file is
+a pickle: a value is JSON text, an array is little-endian bytes with its dtype and
+shape. A published file never changes, so that readers need no locks.
 
-A collection is written under a temporary name and published whole: packed, reopened,
-verified, and only then given its versioned name and named by the pointer file
-`NAME.current`. A published file never changes, so that readers need no locks.
+Does not know what any of it means, nor how a file comes to be (`core.publish`).
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import re
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -72,15 +68,6 @@ CONTENT_QUERIES = (
     "select file, first_position, num_examples, layout, dtype, num_bytes, sha256 "
     "from shards order by file",
 )
-
-# DuckDB reads 2,048 rows at a time even for one of them. In a file of 0.4 GB a small
-# array took 0.02 to 0.1 s with rows of 64 kB and 0.4 s with rows of 1 MB. Rows of 8 kB
-# take 1.04 times the data and eight times as long to write.
-CHUNK_BYTES = 1 << 16
-
-# Of the packed file. With DuckDB's own 256 kB, a file of a few small tables takes 5 MB
-# and one of 50 MB 1.06 times its data; with 64 kB 1.5 MB and 1.01 times.
-BLOCK_BYTES = 1 << 16
 
 # A collection may come from anyone: it may read no other file and fetch no extension.
 READ_CONFIG = {
@@ -171,233 +158,6 @@ class Shard:
             )
 
 
-class CollectionWriter:
-    """A collection in the making; use it with `with` and end with `publish`.
-
-    Nothing is visible before `publish`. Leaving without it discards everything; what a
-    killed process left behind goes at the next build.
-
-    Args:
-        root: Folder of all collections; made if it is not there.
-        name: Lower-case letters, digits, "-" and "_".
-
-    Raises:
-        ValueError: If the name has other characters.
-    """
-
-    def __init__(self, root: Path, name: str):
-        if not NAME_PATTERN.fullmatch(name):
-            raise ValueError(
-                f"'{name}' cannot name a collection. Use lower-case letters, digits, "
-                "'-' and '_', beginning with a letter or digit."
-            )
-        self.root, self.name = Path(root), name
-        self.root.mkdir(parents=True, exist_ok=True)
-        self._lock = _take_lock(self.root, name)
-        # With the lock held, whatever lies under the temporary names is dead.
-        _remove_temporaries(self.root, name)
-        self._building = self.root / f".{name}.building.duckdb"
-        self._packed = self.root / f".{name}.packed.duckdb"
-        self._connection = duckdb.connect(self._building)
-        for step in SCHEMA_STEPS:
-            self._connection.execute(step)
-        self.put_meta("schema_version", len(SCHEMA_STEPS))
-        self.put_meta("name", name)
-
-    def __enter__(self) -> "CollectionWriter":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Discard what was not published and let others build."""
-        if self._lock.closed:  # by now the temporary names may be another build's
-            return
-        self._connection.close()
-        _remove_temporaries(self.root, self.name)
-        self._lock.close()
-
-    def put_meta(self, key: str, value: Any) -> None:
-        """Store a JSON value: provenance, configuration ("settings"), costs."""
-        self._insert("meta", [(key, _to_json(value, f"'{key}'"))])
-
-    def put_classes(self, class_names: Sequence[Sequence[str]]) -> None:
-        """Store the names of every class, in label order."""
-        rows = [(i, _to_json(names, "names")) for i, names in enumerate(class_names)]
-        self._insert("classes", rows)
-
-    def put_examples(
-        self,
-        example_ids: Sequence[int],
-        labels: Sequence[int],
-        images: Sequence[bytes],
-        metadata: Sequence[dict],
-    ) -> None:
-        """Store training pictures; all four have length N, in any order.
-
-        Args:
-            example_ids: Unique ids; their ascending order is the collection's order.
-            labels: Class of each example.
-            images: The pictures' own file bytes.
-            metadata: Plain JSON values, one dictionary an example.
-        """
-        columns = zip(example_ids, labels, images, metadata, strict=True)
-        rows = [
-            (int(i), int(label), image, _sha256(image), _to_json(facts, f"example {i}"))
-            for i, label, image, facts in columns
-        ]
-        self._insert("examples", rows)
-
-    def put_array(self, name: str, array: Any) -> None:
-        """Store a numpy array or torch tensor of numbers or booleans.
-
-        Args:
-            name: Any text; "samples/..." is used for the gallery.
-            array: Any shape; a dtype numpy knows (so not bfloat16).
-
-        Raises:
-            ValueError: If the elements are not plain numbers.
-        """
-        if hasattr(array, "detach"):
-            array = array.detach().cpu().numpy()
-        array = np.asarray(array, order="C")
-        if array.dtype.kind not in "biuf":
-            raise ValueError(
-                f"The array '{name}' has dtype {array.dtype}; only numbers and "
-                "booleans can be stored."
-            )
-        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        data = array.reshape(-1).view(np.uint8)
-        self._put_chunks(name, array.dtype.str, array.shape, data)
-
-    def put_bytes(self, name: str, data: bytes) -> None:
-        """Store a file, such as a safetensors file, under a name."""
-        view = np.frombuffer(data, np.uint8)
-        self._put_chunks(name, BYTES_DTYPE, view.shape, view)
-
-    def put_sample(
-        self, sample: Sample, image: bytes, x_0: Any, trajectory: Any = None
-    ) -> None:
-        """Store a picture of the gallery.
-
-        Args:
-            sample: What made it.
-            image: PNG bytes.
-            x_0: The clean example or its latents, shape (C, H, W).
-            trajectory: Optional states or pictures on the way, shape (S, ...).
-        """
-        facts = _to_json(sample.metadata, f"sample {sample.sample_id}")
-        row = (
-            int(sample.sample_id),
-            None if sample.label is None else int(sample.label),
-            int(sample.seed),
-            sample.sampler,
-            sample.num_steps,
-            sample.guidance_scale,
-            facts,
-            image,
-            _sha256(image),
-        )
-        self._insert("samples", [row])
-        self.put_array(f"samples/{sample.sample_id}/x_0", x_0)
-        if trajectory is not None:
-            self.put_array(f"samples/{sample.sample_id}/trajectory", trajectory)
-
-    def put_answer(self, sample_id: int, lens: dict, answer: StoredAnswer) -> None:
-        """Store the answer for a sample; `lens` is plain JSON values."""
-        scores = np.asarray(answer.scores, "<f8").tobytes()
-        errors = np.asarray(answer.standard_errors, "<f8").tobytes()
-        row = (
-            int(sample_id),
-            _lens_key(lens),
-            scores,
-            errors,
-            float(answer.value),
-            answer.source,
-            _sha256(scores + errors),
-        )
-        self._insert("answers", [row])
-
-    def put_evaluation(self, name: str, key: str, value: Any) -> None:
-        """Store one result of an evaluation as a JSON value."""
-        self._insert("evaluations", [(name, key, _to_json(value, f"'{name}' '{key}'"))])
-
-    def put_shard(self, shard: Shard) -> None:
-        """Add a finished shard file to the catalogue.
-
-        Raises:
-            ValueError: If the file is not there or has another size.
-        """
-        path = self.root / shard.file
-        size = path.stat().st_size if path.exists() else 0
-        if size != shard.num_bytes:
-            raise ValueError(
-                f"The shard '{shard.file}' has {size} bytes, not {shard.num_bytes}. "
-                "Write it before it is catalogued."
-            )
-        row = (
-            shard.file,
-            shard.first_position,
-            shard.num_examples,
-            _to_json(shard.layout, f"shard '{shard.file}'"),
-            shard.dtype,
-            shard.num_bytes,
-            shard.sha256,
-        )
-        self._insert("shards", [row])
-
-    def publish(self) -> Path:
-        """Return the path of what was written, verified and now the current version.
-
-        Answers or shards that do not fit the examples are a ValueError.
-        """
-        _check_complete(self._connection, self.name)
-        fingerprint = _content_fingerprint(self._connection)
-        self.put_meta("fingerprint", fingerprint)
-        self._connection.execute("checkpoint")
-        self._connection.close()
-        _pack(self._building, self._packed)
-        with Collection(self._packed) as packed:
-            packed.verify()
-        path = self.root / f"{self.name}-{fingerprint[:12]}.duckdb"
-        # The name is made from the content: a whole file of that name is this one, and
-        # the app may have it open.
-        if not _is_whole(path):
-            _sync(self._packed)
-            os.replace(self._packed, path)
-        _point_to(self.root, self.name, path)
-        self.close()
-        return path
-
-    def _insert(self, table: str, rows: list[tuple]) -> None:
-        """Insert rows in one transaction.
-
-        Raises:
-            ValueError: If a row of that key is there already.
-        """
-        if not rows:
-            return
-        marks = ", ".join("?" * len(rows[0]))
-        self._connection.begin()
-        try:
-            self._connection.executemany(f"insert into {table} values ({marks})", rows)
-            self._connection.commit()
-        except duckdb.ConstraintException:
-            self._connection.rollback()
-            raise ValueError(
-                f"Two rows of '{table}' have the same key, or a value is missing, near "
-                f"'{rows[0][0]}'. Put each thing once."
-            ) from None
-
-    def _put_chunks(self, name: str, dtype: str, shape: tuple, data) -> None:
-        digest = hashlib.sha256(data).hexdigest()
-        self._insert("arrays", [(name, dtype, json.dumps(shape), digest)])
-        starts = range(0, len(data), CHUNK_BYTES)
-        rows = [(name, i, data[i : i + CHUNK_BYTES].tobytes()) for i in starts]
-        self._insert("chunks", rows)
-
-
 class Collection:
     """A published collection, read-only; safe to use from several threads.
 
@@ -462,7 +222,7 @@ class Collection:
             ValueError: If a value differs; the message prints both.
         """
         stored = _flat(self.meta("settings"))
-        wanted = _flat(json.loads(_to_json(expected, "settings")))
+        wanted = _flat(json.loads(to_json(expected, "settings")))
         differences = [
             f"{key} is {stored.get(key, 'not recorded')!r} there and {value!r} here"
             for key, value in wanted.items()
@@ -588,7 +348,7 @@ class Collection:
             "select scores, standard_errors, sha256, value, source from answers "
             "where sample_id = ? and lens = ?",
             int(sample_id),
-            _lens_key(lens),
+            lens_key(lens),
         )
         if not rows:
             return None
@@ -636,7 +396,9 @@ class Collection:
         Raises:
             ValueError: If anything differs from what was published.
         """
-        if self._fingerprint() != self.fingerprint:
+        with _plain_errors(self.path):
+            fingerprint = content_fingerprint(self._connection.cursor())
+        if fingerprint != self.fingerprint:
             raise ValueError(_damaged(self.path))
         for query in (
             "select image, sha256 from examples",
@@ -668,10 +430,6 @@ class Collection:
                 f"version {len(SCHEMA_STEPS)}. " + _how_to_build("glyphs")
             )
 
-    def _fingerprint(self) -> str:
-        with _plain_errors(self.path):
-            return _content_fingerprint(self._connection.cursor())
-
     def _rows(self, query: str, *parameters) -> list[tuple]:
         """Return all rows of a query.
 
@@ -687,7 +445,7 @@ class Collection:
         Raises:
             ValueError: If they do not.
         """
-        if _sha256(data) != sha256:
+        if bytes_sha256(data) != sha256:
             raise ValueError(_damaged(self.path))
         return data
 
@@ -732,7 +490,8 @@ def find_collection(root: Path, name: str) -> Path:
             + _how_to_build(name if NAME_PATTERN.fullmatch(name) else "glyphs")
         )
     file = (root / f"{name}.current").read_text().strip()
-    if not _is_version(file, name) or not (root / file).exists():
+    version = rf"{re.escape(name)}-[0-9a-f]{{12}}\.duckdb"
+    if not re.fullmatch(version, file) or not (root / file).exists():
         raise LookupError(
             f"The file '{file}' that '{name}.current' names is not in its folder. "
             + _how_to_build(name)
@@ -740,111 +499,7 @@ def find_collection(root: Path, name: str) -> Path:
     return root / file
 
 
-def prune_collections(root: Path, name: str) -> list[Path]:
-    """Delete all versions of a collection but the current one; return their paths."""
-    current = find_collection(root, name)
-    old = [
-        path
-        for path in sorted(Path(root).glob(f"{name}-*.duckdb"))
-        if _is_version(path.name, name) and path != current
-    ]
-    for path in old:
-        path.unlink()
-    return old
-
-
-def _is_version(file: str, name: str) -> bool:
-    return re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{12}}\.duckdb", file) is not None
-
-
-def _take_lock(root: Path, name: str):
-    """Return an open lock file; the system frees it when the process ends, even killed.
-
-    Raises:
-        ValueError: If another build holds it.
-    """
-    lock = open(root / f".{name}.lock", "w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise ValueError(
-            f"Collection '{name}' is being built by another process. Wait for it, or "
-            "stop it first."
-        ) from None
-    return lock
-
-
-def _remove_temporaries(root: Path, name: str) -> None:
-    for kind in ("building", "packed"):
-        for path in root.glob(f".{name}.{kind}.duckdb*"):
-            # DuckDB's own temporary folder may be among them.
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _pack(source: Path, target: Path) -> None:
-    """Copy a database into a new file without the holes.
-
-    Every automatic checkpoint rewrites half-filled blocks: the file as built is 1.9
-    times the data, the copy 1.01 times.
-    """
-    with duckdb.connect() as connection:
-        connection.execute("attach ? as source (read_only)", [str(source)])
-        connection.execute(
-            f"attach ? as target (block_size {BLOCK_BYTES})", [str(target)]
-        )
-        connection.execute("copy from database source to target")
-        connection.execute("detach target")  # checkpoints
-
-
-def _check_complete(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Refuse to publish answers or shards that do not fit the examples.
-
-    Raises:
-        ValueError: If an answer has another length or no sample, or the shards of one
-            layout do not cover the examples one after another.
-    """
-    (num_examples,) = connection.execute("select count(*) from examples").fetchone()
-    wrong = connection.execute(
-        "select sample_id, octet_length(scores) // 8, "
-        "octet_length(standard_errors) // 8 from answers "
-        "where octet_length(scores) <> 8 * ? or octet_length(standard_errors) <> 8 * ?",
-        [num_examples, num_examples],
-    ).fetchone()
-    if wrong:
-        raise ValueError(
-            f"An answer for sample {wrong[0]} of '{name}' has {wrong[1]} scores and "
-            f"{wrong[2]} standard errors for {num_examples} examples."
-        )
-    orphan = connection.execute(
-        "select sample_id from answers where sample_id not in "
-        "(select sample_id from samples)"
-    ).fetchone()
-    if orphan:
-        raise ValueError(
-            f"An answer of '{name}' is for sample {orphan[0]}, which is not in the "
-            "gallery."
-        )
-    ends: dict[str, int] = {}
-    for file, layout, first, count in connection.execute(
-        "select file, layout, first_position, num_examples from shards "
-        "where num_examples > 0 order by first_position"
-    ).fetchall():
-        end = ends.get(layout, 0)
-        if first != end:
-            raise ValueError(
-                f"Shard '{file}' of '{name}' begins at position {first}, not at {end}."
-            )
-        ends[layout] = first + count
-    for layout, end in ends.items():
-        if end != num_examples:
-            raise ValueError(
-                f"The shards of '{name}' with layout {layout} hold {end} of "
-                f"{num_examples} examples."
-            )
-
-
-def _content_fingerprint(connection: duckdb.DuckDBPyConnection) -> str:
+def content_fingerprint(connection: duckdb.DuckDBPyConnection) -> str:
     """Return the sha256 of all rows, blobs represented by their checksums."""
     digest = hashlib.sha256()
     for query in CONTENT_QUERIES:
@@ -853,35 +508,6 @@ def _content_fingerprint(connection: duckdb.DuckDBPyConnection) -> str:
         while rows := cursor.fetchmany(1024):
             digest.update("".join(json.dumps(row) + "\n" for row in rows).encode())
     return digest.hexdigest()
-
-
-def _is_whole(path: Path) -> bool:
-    if not path.exists():
-        return False
-    try:
-        with Collection(path) as collection:
-            collection.verify()
-    except (LookupError, ValueError):
-        return False
-    return True
-
-
-def _point_to(root: Path, name: str, path: Path) -> None:
-    """Name the current version; a kill leaves the old pointer or the new one."""
-    pointer = root / f"{name}.current"
-    temporary = root / f".{name}.current.part"
-    temporary.write_text(path.name + "\n")
-    _sync(temporary)
-    os.replace(temporary, pointer)
-    _sync(root)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -919,7 +545,8 @@ def _listed(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names) or "none"
 
 
-def _sha256(data: bytes) -> str:
+def bytes_sha256(data: bytes) -> str:
+    """Return the sha256 of bytes, as hexadecimal text."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -929,11 +556,12 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _lens_key(lens: dict) -> str:
-    return json.dumps(json.loads(_to_json(lens, "lens")), sort_keys=True)
+def lens_key(lens: dict) -> str:
+    """Return the text under which the answers of a lens are stored."""
+    return json.dumps(json.loads(to_json(lens, "lens")), sort_keys=True)
 
 
-def _to_json(value: Any, what: str) -> str:
+def to_json(value: Any, what: str) -> str:
     """Return a value as standard JSON text; numpy numbers and arrays count as plain.
 
     Raises:

@@ -22,8 +22,9 @@ from core.influence import (
     spearman_brown,
     split_reliability,
 )
+from core.publish import CollectionWriter
 from core.sketch import packed_products
-from core.store import CollectionWriter, Sample, Shard, StoredAnswer, file_sha256
+from core.store import Sample, Shard, StoredAnswer, file_sha256
 from precompute.clip import embed_examples
 from precompute.curvature import fit_curvature
 from precompute.gradients import (

@@ -159,6 +159,8 @@ def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
         "upload": pick_upload,
         "example": pick_training_picture,
     }
+    if origin != "sample":  # gallery answers are stored; all others need the model
+        shared.wake(explorer.fingerprint, explorer)
     choose[origin](explorer, view)
 
 
@@ -191,7 +193,8 @@ def pick_from_gallery(explorer: Explorer, view: dict[str, str]) -> None:
 
 def class_words(explorer: Explorer, row: pd.Series) -> str:
     """Return the class of a gallery row in words."""
-    return ", ".join(str(row[column]) for column in explorer.classes.columns)
+    words = row[list(explorer.classes.columns)].dropna()
+    return ", ".join(map(str, words)) or "no class"
 
 
 def setting(view: dict[str, str], key: str, bounds: tuple, default: float) -> float:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from uuid import uuid4
 
@@ -67,6 +68,21 @@ def open_collection(name: str) -> Explorer:
     pointer = root() / f"{name}.current"
     version = pointer.stat().st_mtime_ns if pointer.exists() else 0
     return _open(name, str(root()), version)
+
+
+@st.cache_resource(max_entries=4)
+def wake(collection: str, _explorer: Explorer) -> Thread:
+    """Load a collection's model beside the page, once, while a visitor still chooses.
+
+    Args:
+        collection: Fingerprint of the collection; the cache key.
+
+    Returns:
+        The thread that loads it.
+    """
+    thread = Thread(target=_explorer.warm_up, daemon=True)
+    thread.start()
+    return thread
 
 
 def choose_collection() -> None:
@@ -302,7 +318,9 @@ def _watch(slot: str) -> None:
         others = "one question" if report.ahead == 1 else f"{report.ahead} questions"
         st.progress(0.0, f"In line: {others} before yours")
     else:
-        st.progress(report.fraction, text(report.doing or "Starting") + _left(report))
+        st.progress(
+            report.fraction, text(report.doing or "Loading the model") + _left(report)
+        )
     st.button(
         "Cancel",
         key=f"cancel_{slot}",

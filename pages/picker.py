@@ -287,7 +287,7 @@ def pick_training_picture(explorer: Explorer, view: dict[str, str]) -> None:
         key="search",
     ).strip()
     if not words:
-        st.caption("What would the model lack without its own teachers? Ask about one.")
+        st.caption("Which training pictures made another training picture likely?")
         return
     found = find_examples(explorer, words)
     if not found:

@@ -347,11 +347,19 @@ def make_denoiser(
 _AUTOENCODERS = {"AutoencoderKL": AutoencoderKL, "VQModel": VQModel}
 
 
+def plain_config(part) -> dict:
+    """Return the settings of a diffusers object, equal for equal objects.
+
+    diffusers adds a list of defaulted names whose order differs between processes.
+    """
+    return {k: v for k, v in part.config.items() if k != "_use_default_values"}
+
+
 def denoiser_to_bytes(denoiser: Denoiser, dtype: torch.dtype = torch.float16) -> bytes:
     """Return weights and configuration as the bytes of a safetensors file."""
     settings = {
-        "unet": dict(denoiser.unet.config),
-        "scheduler": dict(denoiser.scheduler.config),
+        "unet": plain_config(denoiser.unet),
+        "scheduler": plain_config(denoiser.scheduler),
         "null_label": denoiser.null_label,
         "autoencoder": None,
     }
@@ -365,7 +373,7 @@ def denoiser_to_bytes(denoiser: Denoiser, dtype: torch.dtype = torch.float16) ->
     elif denoiser.autoencoder is not None:
         settings["autoencoder"] = {
             "class": type(denoiser.autoencoder).__name__,
-            "config": dict(denoiser.autoencoder.config),
+            "config": plain_config(denoiser.autoencoder),
         }
     weights = {
         # The autoencoder defines x_0; it stays exact.

@@ -211,6 +211,8 @@ class Explorer:
                 "guidance_scale",
             ],
         ).set_index("sample_id")
+        if table["label"].isna().any():  # a model without classes
+            return table
         return table.join(self.classes, on="label")
 
     @property

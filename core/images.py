@@ -27,20 +27,20 @@ def open_picture(data: bytes) -> Image.Image:
         )
     try:
         picture = Image.open(io.BytesIO(data))
-        if picture.width * picture.height > MAX_PIXELS:
-            raise Image.DecompressionBombError
-        picture.load()
-        return _on_white(ImageOps.exif_transpose(picture))
-    except Image.DecompressionBombError as error:
-        raise ValueError(
-            f"The picture has more pixels than the {MAX_PIXELS // 1_000_000} million "
-            "that can be read. Save a smaller copy and choose that."
-        ) from error
+        if picture.width * picture.height <= MAX_PIXELS:
+            picture.load()
+            return _on_white(ImageOps.exif_transpose(picture))
+    except Image.DecompressionBombError:
+        pass  # Pillow's own limit, which is larger
     except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
         raise ValueError(
             "The file could not be read as a picture; it may be damaged or of another "
             "kind. Choose a PNG, JPEG, WebP, GIF, BMP or TIFF file."
         ) from error
+    raise ValueError(
+        f"The picture has more pixels than the {MAX_PIXELS // 1_000_000} million that "
+        "can be read. Save a smaller copy and choose that."
+    )
 
 
 def _on_white(picture: Image.Image) -> Image.Image:

@@ -171,7 +171,7 @@ def assess(
     rows: Rows,
     index: GradientIndex,
     statistics: dict[str, Tensor],
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Return how far the gallery's scores can be trusted, each number with its name.
 
     `split_reliability`: Spearman between scores from two disjoint halves of the draws;
@@ -191,7 +191,7 @@ def assess(
     sketched = sketch.apply(weighted * damped.sqrt())
     bits, scale = (np.array(rows.arrays[name]) for name in ("bits", "scale"))
     from_sketch = centred(packed_products(sketched, bits, scale))
-    return {
+    quality = {
         "split_reliability": split,
         "reliability": spearman_brown(split, 2),
         "index_agreement": split_reliability(from_index, exact),
@@ -199,6 +199,10 @@ def assess(
         "sketch_agreement": split_reliability(from_sketch, exact),
         "sketch_top_ten": top_overlap(from_sketch, exact, 10),
         "error_agreement": error_agreement(stage, queries, rows, statistics),
+    }
+    # A correlation of constants is no number; JSON has a word for that.
+    return {
+        name: value if np.isfinite(value) else None for name, value in quality.items()
     }
 
 

@@ -178,6 +178,9 @@ def _restore(
         for i in range(len(ema.shadow_params))
     ]
     ema.optimization_step = step
-    schedule.last_epoch = step - 1
-    schedule.step()
+    schedule.last_epoch = step
+    for group, base, share in zip(
+        optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
+    ):
+        group["lr"] = base * share(step)
     return step, facts["smooth_loss"], facts["seconds"]

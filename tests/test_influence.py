@@ -21,7 +21,7 @@ from core.parameters import attributed_parameters, parameter_layout
 from tests.exact import dense_ggn
 from tests.toys import exact_samples, linear_denoiser
 
-NUM_EXAMPLES, DAMPING = 100, 0.3
+DAMPING = 0.3
 
 
 def double(draws: Draws) -> Draws:
@@ -36,14 +36,15 @@ class Ridge:
     is one linear solve away.
     """
 
-    def __init__(self):
+    def __init__(self, num_examples: int):
+        self.num_examples = num_examples
         self.denoiser = linear_denoiser(2, ())
         self.layout = parameter_layout(self.denoiser.unet)
         g = keyed_generator(0, "ridge")
-        self.x_0 = torch.randn(NUM_EXAMPLES, 1, 2, 2, generator=g).double()
+        self.x_0 = torch.randn(num_examples, 1, 2, 2, generator=g).double()
         self.draws = double(make_draws(8, (1, 2, 2), 20, g))
         self.query = torch.randn(1, 2, 2, generator=g).double()
-        self.set_weights(self.optimum(torch.ones(NUM_EXAMPLES).double()))
+        self.set_weights(self.optimum(torch.ones(num_examples).double()))
 
     def inputs(self, x_0):
         """Return x_t of an example at every draw with a one appended, (S, D + 1)."""
@@ -59,8 +60,8 @@ class Ridge:
         right = torch.zeros(5, 4, dtype=torch.float64)
         for weight, x_0 in zip(weights, self.x_0, strict=True):
             a = self.inputs(x_0)
-            matrix += weight * a.T @ a / (len(a) * NUM_EXAMPLES)
-            right += weight * a.T @ targets / (len(a) * NUM_EXAMPLES)
+            matrix += weight * a.T @ a / (len(a) * self.num_examples)
+            right += weight * a.T @ targets / (len(a) * self.num_examples)
         return torch.linalg.solve(matrix, right).T
 
     def set_weights(self, theta):
@@ -85,7 +86,7 @@ class Ridge:
     def samples(self) -> Samples:
         """Return every noisy example of the problem."""
         x_t = torch.cat([self.inputs(x)[:, :4].view(-1, 1, 2, 2) for x in self.x_0])
-        timesteps = self.draws.timesteps.repeat(NUM_EXAMPLES)
+        timesteps = self.draws.timesteps.repeat(self.num_examples)
         return Samples(x_t, timesteps, None, torch.zeros_like(x_t))
 
     def scores(self):
@@ -100,7 +101,7 @@ class Ridge:
 
 def test_scores_match_a_dense_solve():
     """Rotated, divided and multiplied, a score is grad m (H + damping)^-1 grad l."""
-    ridge = Ridge()
+    ridge = Ridge(12)
     hessian = dense_ggn(ridge.denoiser, ridge.layout, ridge.samples())
     damped = hessian + DAMPING * torch.eye(len(hessian), dtype=torch.float64)
     solved = torch.linalg.solve(damped, ridge.gradient(ridge.query)[0])
@@ -114,13 +115,13 @@ def test_scores_predict_retraining_without_an_example():
     The sign is that of removal: a positive score means the loss rises. The remainder is
     of second order in the leverage, a few per cent at 100 examples.
     """
-    ridge = Ridge()
-    predicted = ridge.scores() / NUM_EXAMPLES
-    full = ridge.optimum(torch.ones(NUM_EXAMPLES).double())
+    ridge, num_examples = Ridge(100), 100
+    predicted = ridge.scores() / num_examples
+    full = ridge.optimum(torch.ones(num_examples).double())
     before = ridge.measured(full)
     actual = []
-    for j in range(NUM_EXAMPLES):
-        weights = torch.ones(NUM_EXAMPLES).double()
+    for j in range(num_examples):
+        weights = torch.ones(num_examples).double()
         weights[j] = 0
         actual.append(ridge.measured(ridge.optimum(weights)) - before)
     actual = torch.tensor(actual, dtype=torch.float64)
@@ -131,8 +132,8 @@ def test_scores_predict_retraining_without_an_example():
 
 def test_training_gradients_sum_to_zero_where_the_training_loss_is_least():
     """The reason why centring changes nothing but noise: no penalty, no sum."""
-    ridge = Ridge()
-    theta = ridge.optimum(torch.ones(NUM_EXAMPLES).double())
+    ridge = Ridge(30)
+    theta = ridge.optimum(torch.ones(30).double())
     total = torch.cat([ridge.gradient(x) for x in ridge.x_0]).mean(0)
     torch.testing.assert_close(total.view(4, 5), -DAMPING * theta)
 

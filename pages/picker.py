@@ -20,7 +20,7 @@ ORIGINS = {
 # Keys of the link that belong to a picture; their values are text, as in the link.
 LINK_KEYS = ("sample", "example", "seed", "label", "sampler", "steps", "guidance")
 SAMPLERS = ("ddim", "ddpm")
-STEPS = (5, 100)  # what the sampler may be asked for
+STEPS = (1, 1000)  # what the sampler may be asked for
 GUIDANCE = (1.0, 7.0)
 MAX_SEED = 2**31 - 1
 
@@ -243,7 +243,12 @@ def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
             default="ddpm" if view.get("sampler") == "ddpm" else "ddim",
             required=True,
         )
-        steps = st.slider("Steps", *STEPS, setting(view, "steps", STEPS, 50))
+        steps = st.number_input(
+            "Steps",
+            *STEPS,
+            setting(view, "steps", STEPS, 50),
+            help="DDIM needs about 50, DDPM is at its best with all 1000",
+        )
         guidance = st.slider(
             "Guidance",
             *GUIDANCE,

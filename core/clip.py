@@ -90,8 +90,8 @@ class ClipModel:
             )
         parts = []
         for first in range(0, len(pixels), batch_size):
-            batch = torch.from_numpy(pixels[first : first + batch_size]).to(self.device)
-            parts.append(self.encode_images(batch.float() / 255))
+            batch = torch.from_numpy(pixels[first : first + batch_size].copy())
+            parts.append(self.encode_images(batch.to(self.device).float() / 255))
         return torch.cat(parts).cpu().numpy()
 
     @torch.no_grad()

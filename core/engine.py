@@ -198,13 +198,13 @@ class Engine:
             measurement: What is measured.
             num_draws: Monte Carlo draws of the query gradient.
             damping: Added to the eigenvalues; None for the collection's own.
-            form: "full", "sketch", or "auto": the full index where it is.
+            form: "full" for the full index, else the sketch.
             on_step: Called with (steps done, steps in all); may raise to stop.
 
         Raises:
             LookupError: If the full index is asked for and is not there.
         """
-        index = self.full_index() if form != "sketch" else None
+        index = self.full_index() if form == "full" else None
         if form == "full" and index is None:
             raise LookupError(
                 "The full index did not come with this collection. Ask with the "

@@ -60,8 +60,9 @@ class Lens:
         measurement: What the change is of: "loss". Ignored by similarity methods.
         num_draws: Monte Carlo draws of the query gradient.
         damping: Added to the GGN; None means the collection's own.
-        form: The gradients to score with: "full" index, "sketch", or "auto", the full
-            index where it is.
+        form: The gradients to score with: "full" index, "sketch", or "auto": the stored
+            exact answer where there is one, else the sketch, which takes a second
+            where the full index takes many.
     """
 
     method: str = "ekfac"

@@ -166,8 +166,8 @@ class Explorer:
         num_examples: N, the number of training pictures.
         examples: The training pictures' metadata.
         classes: One row per class label, one column per label column.
-        gallery: One row per gallery sample: label, class, seed, sampler, steps,
-            guidance.
+        gallery: One row per gallery sample, lowest loss first: label, class, seed,
+            sampler, steps, guidance.
         provenance: How the collection was made: settings, versions, costs, reliability.
     """
 
@@ -212,6 +212,9 @@ class Explorer:
                 "guidance_scale",
             ],
         ).set_index("sample_id")
+        # The pictures that the model finds most natural come first.
+        losses = self._collection.values(stored_key("ekfac", "loss"))
+        table = table.loc[sorted(table.index, key=lambda i: (losses.get(i, 0.0), i))]
         if table["label"].isna().any():  # a model without classes
             return table
         return table.join(self.classes, on="label")
@@ -422,9 +425,7 @@ class Explorer:
         """Return a gallery sample's precomputed answer, if the lens has one."""
         if query.kind != "gallery" or lens.damping is not None or lens.form != "auto":
             return None
-        key = {"method": lens.method}
-        if lens.method != "clip":
-            key["measurement"] = lens.measurement
+        key = stored_key(lens.method, lens.measurement)
         found = self._collection.answer(query.facts["sample_id"], key)
         if found is None:
             return None
@@ -444,6 +445,13 @@ class Explorer:
         best = np.argsort(-similarity, kind="stable")[:count]
         ids = self.examples.table.index
         return [(int(ids[i]), float(similarity[i])) for i in best]
+
+
+def stored_key(method: str, measurement: str) -> dict[str, str]:
+    """Return the name under which a collection stores the answers of a lens."""
+    if method == "clip":
+        return {"method": method}
+    return {"method": method, "measurement": measurement}
 
 
 def _steps(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:

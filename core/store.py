@@ -358,6 +358,12 @@ class Collection:
             np.frombuffer(scores, "<f8"), np.frombuffer(errors, "<f8"), value, source
         )
 
+    def values(self, lens: dict) -> dict[int, float]:
+        """Return the measured value of every sample answered under a lens."""
+        key = lens_key(lens)
+        rows = self._rows("select sample_id, value from answers where lens = ?", key)
+        return dict(rows)
+
     def lenses(self, sample_id: int) -> list[dict]:
         """Return the lenses under which a sample has a precomputed answer."""
         rows = self._rows(

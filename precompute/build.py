@@ -14,6 +14,7 @@ from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.config import DATA_DIR, CollectionConfig
 from core.datasets import Dataset, load_credits, load_dataset
 from core.diffusion import denoiser_from_bytes
+from core.explorer import stored_key
 from core.images import to_png
 from core.index import GradientIndex, balance
 from core.influence import (
@@ -342,12 +343,12 @@ def put_gallery(writer, config, samples, losses, answers, similar) -> None:
         writer.put_sample(sample, image, samples["x_0"][i])
         writer.put_answer(
             i,
-            {"method": "ekfac", "measurement": "loss"},
+            stored_key("ekfac", "loss"),
             StoredAnswer(scores[i], errors[i], float(losses[i]), "exact"),
         )
         nothing = np.full(similar.shape[1], np.nan)
         writer.put_answer(
             i,
-            {"method": "clip"},
+            stored_key("clip", "loss"),
             StoredAnswer(similar[i], nothing, float("nan"), "exact"),
         )

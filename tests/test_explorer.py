@@ -87,6 +87,17 @@ def test_damping_acts_on_the_query(tiny_explorer):
     np.testing.assert_allclose(scores, other.scores * 1e10, rtol=1e-3)
 
 
+def test_the_gallery_begins_with_the_lowest_loss(tiny_explorer):
+    """Samples stand in the order of their stored losses, each with its own class."""
+    values = [
+        tiny_explorer.answer(tiny_explorer.query_from_gallery(int(i)), Lens()).value
+        for i in tiny_explorer.gallery.index
+    ]
+    assert values == sorted(values)
+    for row in tiny_explorer.gallery.itertuples():
+        assert row.style == tiny_explorer.classes.at[row.label, "style"]
+
+
 def test_strips_are_the_ends_and_the_middle(tiny_explorer):
     """Top is largest first, opposing smallest first, neutral nearest zero."""
     query = tiny_explorer.query_from_gallery(0)

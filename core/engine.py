@@ -4,6 +4,7 @@ Loading torch and diffusers takes seconds, so `core.explorer` imports this file 
 when a question needs it. Knows nothing about pages or stored answers.
 """
 
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -45,9 +46,12 @@ class Engine:
         self.seed = int(collection.meta("settings")["seed"])
         self.lock = threading.RLock()
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        # One core stays free for the pages and the browser. Threads of one product wait
-        # for each other by spinning: with none to spare, sampling took 30 times as long.
+        # One core stays free for the pages and the browser: threads of one product wait
+        # for each other by spinning, which takes most of the time when none is free.
         torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
+        # What the imports made stays for good. A server that collects garbage after
+        # every page run would walk through it: half a second each, all threads halted.
+        gc.freeze()
 
     @cached_property
     def denoiser(self) -> Denoiser:

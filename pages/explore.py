@@ -290,5 +290,6 @@ with right:
     st.caption(f"{LEGEND} {text(how_far_tested(explorer, answers[0]))}")
     show_summaries(explorer, answers)
     offer_download(explorer, query, answers)
+shared.wake(explorer.fingerprint, explorer)  # stored answers need no model, others do
 if clicked is not None:
     show_detail(explorer, query, answers, clicked)

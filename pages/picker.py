@@ -159,8 +159,6 @@ def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
         "upload": pick_upload,
         "example": pick_training_picture,
     }
-    if origin != "sample":  # gallery answers are stored; all others need the model
-        shared.wake(explorer.fingerprint, explorer)
     choose[origin](explorer, view)
 
 

@@ -119,14 +119,14 @@ def show_making(explorer: Explorer) -> None:
 
 
 def show_adding(explorer: Explorer) -> None:
-    """Say how to make another collection."""
-    st.subheader("Add your own", anchor=False)
+    """Say how to make this collection again."""
+    st.subheader("Make it yourself", anchor=False)
     st.markdown(
-        "One command makes a collection from a parquet file with an `image` column; it "
+        "One command trains, measures and publishes this collection; interrupted, it "
         "goes on where it stopped:"
     )
     st.code(f"python -m precompute build --collection {explorer.name}", language="bash")
-    st.caption("It then appears in the picker of the sidebar.")
+    st.caption("What is published appears in the picker of the sidebar.")
 
 
 explorer = shared.chosen_explorer()

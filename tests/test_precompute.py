@@ -12,9 +12,10 @@ import pytest
 
 from core.config import collection_config
 from core.datasets import load_dataset
-from core.explorer import Lens
+from core.explorer import Lens, open_explorer
 from core.store import Collection, find_collection
 from precompute.__main__ import main
+from precompute.build import build
 from precompute.train import batch_indices, train
 from precompute.workspace import open_workspace
 
@@ -140,3 +141,21 @@ def test_an_unknown_preset_lists_those_there_are(capsys):
     """A typing mistake costs no time."""
     assert ask(["build", "--collection", "glyphs", "--preset", "huge"]) == 1
     assert "Known presets: cpu, tiny, gpu" in capsys.readouterr().err
+
+
+def test_a_pixel_model_without_classes_is_built_and_asked(tmp_path):
+    """Fashion-2: grey pixels, mirrored draws, no classes; errors cover the sketch."""
+    config = collection_config("fashion2", "tiny")
+    build(config, tmp_path, tmp_path / "work", "cpu")
+    explorer = open_explorer("fashion2", tmp_path)
+    assert explorer.gallery["label"].isna().all()
+    query = explorer.query_from_example(10)
+    sketch, full = (
+        explorer.answer(query, Lens(num_draws=8, form=form))
+        for form in ("sketch", "full")
+    )
+    off = np.abs(sketch.scores - full.scores)
+    assert np.mean(off < 2 * sketch.standard_errors) > 0.9
+    assert (full.standard_errors < sketch.standard_errors).all()
+    made = explorer.generate(None, 5, "ddim", 5, 1.0)
+    assert made.pixels.shape == (1, 32, 32)

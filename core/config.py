@@ -123,10 +123,6 @@ class CollectionConfig:
         """Return the settings as nested dictionaries of plain values."""
         return asdict(self)
 
-    def to_json(self) -> str:
-        """Return the settings as canonical JSON."""
-        return json.dumps(self.to_dict(), sort_keys=True)
-
     def fingerprint(self, *stages: str) -> str:
         """Return 12 hex digits that identify the settings of the named stages.
 

@@ -20,11 +20,11 @@ from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.curvature import Eigenbasis
 from core.diffusion import Denoiser, denoiser_from_bytes, to_pixels
 from core.draws import keyed_generator
-from core.index import GradientIndex, query_weights
+from core.index import GradientIndex, balance
 from core.influence import centred, fold_statistics
 from core.parameters import Layout, parameter_layout
 from core.query import rotated_query
-from core.sketch import Sketch, make_sketch, packed_products
+from core.sketch import Sketch, collection_sketch, packed_products
 from core.store import Collection, file_sha256
 
 # Packing to one bit multiplies the variance of a sketched product by pi / 2.
@@ -91,8 +91,7 @@ class Engine:
                 made the collection.
         """
         facts = self.collection.meta("sketch")
-        generator = keyed_generator(self.seed, "sketch")
-        sketch = make_sketch(self.layout.num_params, facts["dim"], generator)
+        sketch = collection_sketch(self.seed, self.layout.num_params, facts["dim"])
         if sketch.checksum() != facts["checksum"]:
             raise ValueError(
                 "This version of torch draws other random numbers than the one that "
@@ -237,8 +236,7 @@ class Engine:
             whitened /= self.eigenvalues + (own if damping is None else damping)
             mean = whitened.mean(0)
             if index is not None:
-                weights = query_weights(self._rms(index), None, 0.0)
-                weights = weights / (self.eigenvalues + own).sqrt()
+                weights = balance(self._rms(index)) / (self.eigenvalues + own).sqrt()
                 products = index.scores(torch.cat([mean[None], whitened]) * weights)
                 sketch_variance = 0.0
             else:

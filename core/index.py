@@ -50,19 +50,6 @@ def balance(rms: Tensor) -> Tensor:
     return torch.where(rms > 0, rms, torch.ones((), dtype=rms.dtype))
 
 
-def query_weights(rms: Tensor, eigenvalues: Tensor | None, damping: float) -> Tensor:
-    """Return what a rotated query is multiplied by, shape (P,).
-
-    Args:
-        rms: Divisors of the index, shape (P,).
-        eigenvalues: Shape (P,); None switches curvature off.
-        damping: Added to the eigenvalues.
-    """
-    if eigenvalues is None:
-        return balance(rms)
-    return balance(rms) / (eigenvalues + damping)
-
-
 def create_once(path: Path, make: Callable[[Path], object]) -> None:
     """Make a file if it is not there, so that another process's is never replaced."""
     if path.exists():

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.draws import keyed_generator
+
 
 @dataclass(frozen=True)
 class Sketch:
@@ -49,6 +51,11 @@ def make_sketch(num_params: int, dim: int, generator: torch.Generator) -> Sketch
     signs = torch.randint(2, (dim * width,), generator=generator).float() * 2 - 1
     signs = torch.where(order < num_params, signs, torch.zeros(()))
     return Sketch(order.view(dim, width), signs.view(dim, width))
+
+
+def collection_sketch(seed: int, num_params: int, dim: int) -> Sketch:
+    """Return the one sketch that a collection's seed and sizes determine."""
+    return make_sketch(num_params, dim, keyed_generator(seed, "sketch"))
 
 
 def pack_signs(sketches: Tensor) -> tuple[np.ndarray, np.ndarray]:

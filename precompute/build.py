@@ -24,14 +24,13 @@ from core.influence import (
     split_reliability,
 )
 from core.publish import CollectionWriter
-from core.sketch import packed_products
+from core.sketch import Sketch, collection_sketch, packed_products
 from core.store import Sample, Shard, StoredAnswer, file_sha256
 from precompute.clip import embed_examples
 from precompute.curvature import fit_curvature
 from precompute.gradients import (
     GradientStage,
     Rows,
-    collection_sketch,
     compute_gradients,
     gradient_stage,
 )
@@ -80,11 +79,20 @@ def build(
     sample_embeddings = clip_model.embed_images(samples["pixels"].numpy())
 
     answers = gallery_answers(rows)
-    calibration = noise_calibration(stage, queries, rows, statistics)
-    quality = assess(stage, queries, rows, index, statistics)
+    sketch = collection_sketch(
+        config.seed, queries.shape[-1], config.gradients.sketch_dim
+    )
+    calibration, error_agreement = check_errors(stage, queries, rows, statistics)
+    quality = assess(stage, queries, rows, index, statistics, sketch)
+    quality["error_agreement"] = error_agreement
+    quality = {name: number_or_none(value) for name, value in quality.items()}
     with CollectionWriter(root, config.name) as writer:
         costs = stage_seconds(workspace, rows)
         put_facts(writer, config, stage, costs, quality, calibration)
+        dim, checksum = config.gradients.sketch_dim, sketch.checksum()
+        writer.put_meta("sketch", {"dim": dim, "checksum": checksum})
+        digest = file_sha256(GLYPHS_CLIP_PATH)
+        writer.put_meta("clip", {"name": clip_model.name, "sha256": digest})
         put_examples(writer, dataset)
         put_model(writer, root, weights, curvature, stage, statistics)
         put_index(writer, root, rows, index)
@@ -115,19 +123,27 @@ def stage_seconds(workspace: Workspace, rows: Rows) -> dict[str, float]:
     return {stage: round(seconds, 1) for stage, seconds in costs.items()}
 
 
+def weights_path(config: CollectionConfig) -> Path:
+    """Return where the denoiser made with these settings ships."""
+    fingerprint = config.fingerprint("data", "model", "train")
+    return MODELS / f"{config.name}-{fingerprint}.safetensors"
+
+
 def shipped_weights(config: CollectionConfig) -> bytes | None:
     """Return the shipped denoiser, if it was made with these settings."""
-    fingerprint = config.fingerprint("data", "model", "train")
-    path = MODELS / f"{config.name}-{fingerprint}.safetensors"
+    path = weights_path(config)
     return path.read_bytes() if path.exists() else None
 
 
 def ship_weights(config: CollectionConfig, weights: bytes) -> Path:
     """Put a trained denoiser where `shipped_weights` finds it; return the path."""
-    fingerprint = config.fingerprint("data", "model", "train")
-    path = MODELS / f"{config.name}-{fingerprint}.safetensors"
-    write_atomically(path, weights)
-    return path
+    write_atomically(weights_path(config), weights)
+    return weights_path(config)
+
+
+def by_fold(rows: Rows, name: str) -> np.ndarray:
+    """Return the gallery's scores per fold, shape (F, M, N), float64."""
+    return rows.arrays[name].transpose(2, 1, 0).astype(np.float64)
 
 
 def gallery_answers(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -136,34 +152,33 @@ def gallery_answers(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     The error adds the spread over the folds of the training draws to that over the
     folds of the query's.
     """
-    by_training = rows.arrays["panel_train"].transpose(2, 1, 0).astype(np.float64)
-    by_query = rows.arrays["panel_query"].transpose(2, 1, 0).astype(np.float64)
-    scores, training_error = fold_statistics(centred(by_training))
-    _, query_error = fold_statistics(centred(by_query))
+    scores, training_error = fold_statistics(centred(by_fold(rows, "panel_train")))
+    _, query_error = fold_statistics(centred(by_fold(rows, "panel_query")))
     return scores, np.hypot(training_error, query_error)
 
 
-def modelled_variance(
+def check_errors(
     stage: GradientStage, queries: Tensor, rows: Rows, statistics: dict[str, Tensor]
-) -> np.ndarray:
-    """Return the training draws' variance as predicted for each score, shape (M, N)."""
+) -> tuple[float, float]:
+    """Return how the variance predicted for each score compares with that observed.
+
+    Returns:
+        Observed over predicted variance, the factor that treating coordinates as
+        independent misses; and the Spearman correlation of the two over examples.
+    """
+    _, error = fold_statistics(centred(by_fold(rows, "panel_train")))
+    observed = np.square(error)
     damped = stage.curvature.eigenvalues.cpu() + stage.damping
     weighted = queries.mean(1) / damped
     spread = (weighted.square() * statistics["noise"]).sum(1).double().numpy()
-    return np.outer(spread, rows.arrays["level"].astype(np.float64))
+    predicted = np.outer(spread, rows.arrays["level"].astype(np.float64))
+    agreement = spearmanr(observed.mean(0), predicted.mean(0)).statistic
+    return float(observed.mean() / predicted.mean()), float(agreement)
 
 
-def noise_calibration(
-    stage: GradientStage, queries: Tensor, rows: Rows, statistics: dict[str, Tensor]
-) -> float:
-    """Return the observed over the predicted variance of the gallery's scores.
-
-    The prediction treats coordinates as independent; this factor is what that misses.
-    """
-    by_training = rows.arrays["panel_train"].transpose(2, 1, 0).astype(np.float64)
-    _, error = fold_statistics(centred(by_training))
-    predicted = modelled_variance(stage, queries, rows, statistics)
-    return float(np.square(error).mean() / predicted.mean())
+def number_or_none(value: float) -> float | None:
+    """Return the value, or None for a correlation of constants: JSON has no NaN."""
+    return value if np.isfinite(value) else None
 
 
 def assess(
@@ -172,7 +187,8 @@ def assess(
     rows: Rows,
     index: GradientIndex,
     statistics: dict[str, Tensor],
-) -> dict[str, float | None]:
+    sketch: Sketch,
+) -> dict[str, float]:
     """Return how far the gallery's scores can be trusted, each number with its name.
 
     `split_reliability`: Spearman between scores from two disjoint halves of the draws;
@@ -180,7 +196,7 @@ def assess(
     and `sketch_agreement`: Spearman of compressed with exact scores, and the share of
     the ten most influential that they keep.
     """
-    by_training = rows.arrays["panel_train"].transpose(2, 1, 0).astype(np.float64)
+    by_training = by_fold(rows, "panel_train")
     half = len(by_training) // 2
     split = split_reliability(by_training[:half].mean(0), by_training[half:].mean(0))
     exact = centred(by_training.mean(0))
@@ -188,33 +204,17 @@ def assess(
     damped = stage.curvature.eigenvalues.cpu() + stage.damping
     weighted = queries.mean(1) / damped
     from_index = centred(index.scores(weighted * balance(statistics["rms"])))
-    sketch = collection_sketch(stage.config, queries.shape[-1])
     sketched = sketch.apply(weighted * damped.sqrt())
     bits, scale = (np.array(rows.arrays[name]) for name in ("bits", "scale"))
     from_sketch = centred(packed_products(sketched, bits, scale))
-    quality = {
+    return {
         "split_reliability": split,
         "reliability": spearman_brown(split, 2),
         "index_agreement": split_reliability(from_index, exact),
         "index_top_ten": top_overlap(from_index, exact, 10),
         "sketch_agreement": split_reliability(from_sketch, exact),
         "sketch_top_ten": top_overlap(from_sketch, exact, 10),
-        "error_agreement": error_agreement(stage, queries, rows, statistics),
     }
-    # A correlation of constants is no number; JSON has a word for that.
-    return {
-        name: value if np.isfinite(value) else None for name, value in quality.items()
-    }
-
-
-def error_agreement(
-    stage: GradientStage, queries: Tensor, rows: Rows, statistics: dict[str, Tensor]
-) -> float:
-    """Return Spearman of predicted and observed variances, per example."""
-    by_training = rows.arrays["panel_train"].transpose(2, 1, 0).astype(np.float64)
-    _, error = fold_statistics(centred(by_training))
-    predicted = modelled_variance(stage, queries, rows, statistics)
-    return float(spearmanr(np.square(error).mean(0), predicted.mean(0)).statistic)
 
 
 def top_overlap(scores: np.ndarray, exact: np.ndarray, count: int) -> float:
@@ -241,13 +241,6 @@ def put_facts(writer, config, stage, costs, quality, calibration) -> None:
     writer.put_meta("noise_calibration", calibration)
     writer.put_meta("credits", load_credits(config.data))
     writer.put_meta("captions", config.captions)
-    sketch = collection_sketch(config, stage.curvature.basis.layout.num_params)
-    dim = config.gradients.sketch_dim
-    writer.put_meta("sketch", {"dim": dim, "checksum": sketch.checksum()})
-    writer.put_meta(
-        "clip",
-        {"name": load_clip().name, "sha256": file_sha256(GLYPHS_CLIP_PATH)},
-    )
 
 
 def machine(stage: GradientStage) -> str:

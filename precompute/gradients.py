@@ -23,7 +23,7 @@ from core.draws import Draws, keyed_generator, make_draws
 from core.gradients import fold_gradients
 from core.index import GradientIndex, balance, create_once
 from core.measurements import MEASUREMENTS
-from core.sketch import Sketch, make_sketch, pack_signs
+from core.sketch import Sketch, collection_sketch, pack_signs
 from precompute.train import encode_all
 from precompute.workspace import Workspace
 
@@ -168,12 +168,6 @@ class Rows:
         self.done.flush()
 
 
-def collection_sketch(config: CollectionConfig, num_params: int) -> Sketch:
-    """Return the sketch that a collection's settings determine."""
-    generator = keyed_generator(config.seed, "sketch")
-    return make_sketch(num_params, config.gradients.sketch_dim, generator)
-
-
 def compute_gradients(
     stage: GradientStage,
     queries: Tensor,
@@ -205,7 +199,7 @@ def compute_gradients(
     noise = statistics["noise"].to(device)
     damped = stage.curvature.eigenvalues + stage.damping
     whitening = damped.rsqrt()
-    sketch = collection_sketch(config, num_params)
+    sketch = collection_sketch(config.seed, num_params, config.gradients.sketch_dim)
     on_device = Sketch(sketch.order.to(device), sketch.signs.to(device))
     weighted = queries.to(device) / damped  # (M, F', P)
     mean_queries = weighted.mean(1)

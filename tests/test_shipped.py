@@ -60,7 +60,7 @@ def test_the_gallery_is_answered_without_the_model(glyphs):
 
 def test_training_pictures_find_themselves(glyphs):
     """At least 18 of 20 pictures are among their own ten most influential ones."""
-    result = self_influence.run("glyphs", None)["sketch"]
+    result = self_influence.run("glyphs", None, forms=("sketch",))["sketch"]
     assert result["among_ten"] >= 18, result
 
 

@@ -22,13 +22,17 @@ def drawn_examples(ids: np.ndarray, count: int = COUNT) -> list[int]:
     return [int(ids[i]) for i in order[:count].tolist()]
 
 
-def run(collection: str, root: Path | None, num_draws: int = 64) -> dict:
+def run(
+    collection: str,
+    root: Path | None,
+    num_draws: int = 64,
+    forms: tuple[str, ...] = ("sketch", "full"),
+) -> dict:
     """Return each picture's own rank under the sketch and, if here, the full index."""
     explorer = open_explorer(collection, root)
     explorer.warm_up()
-    forms = ["sketch"]
-    if explorer.engine.full_index() is not None:
-        forms.append("full")
+    if explorer.engine.full_index() is None:
+        forms = tuple(form for form in forms if form != "full")
     result = {
         "collection": f"{collection} {explorer.fingerprint[:12]}",
         "num_examples": explorer.num_examples,

@@ -66,6 +66,7 @@ class TrainConfig:
     max_grad_norm: float = 1.0
     ema_decay: float = 0.999
     horizontal_flip: bool = False
+    start_from: str = ""  # weights in data/models to go on training; "" starts anew
     checkpoint_every: int = 500  # steps
 
 
@@ -150,14 +151,17 @@ _GLYPHS_CPU = CollectionConfig(
     name="glyphs",
     title="Glyphs",
     captions=("name", "style"),
-    data=DataConfig(keep=(("group", LIVELY_GROUPS),)),
+    data=DataConfig(
+        label_columns=("style", "subgroup"), keep=(("group", LIVELY_GROUPS),)
+    ),
     model=_GLYPHS_MODEL,
     train=TrainConfig(
-        num_steps=20_000,
+        num_steps=18_000,
         batch_size=32,
-        learning_rate=1.2e-3,
-        warmup_steps=500,
+        learning_rate=8e-4,
+        warmup_steps=300,
         ema_decay=0.9995,
+        start_from="glyphs-start.safetensors",
     ),
     curvature=CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
     gradients=GradientConfig(num_draws=64),

@@ -7,9 +7,14 @@ from diffusers.optimization import get_cosine_schedule_with_warmup
 from diffusers.training_utils import EMAModel
 from tqdm import tqdm
 
-from core.config import CollectionConfig
+from core.config import DATA_DIR, CollectionConfig
 from core.datasets import Dataset
-from core.diffusion import Denoiser, denoiser_to_bytes, make_denoiser
+from core.diffusion import (
+    Denoiser,
+    denoiser_from_bytes,
+    denoiser_to_bytes,
+    make_denoiser,
+)
 from core.draws import keyed_generator
 from precompute.workspace import Workspace, write_atomically
 
@@ -25,6 +30,9 @@ def new_denoiser(config: CollectionConfig, dataset: Dataset) -> Denoiser:
     )
     if config.model.autoencoder == "patch":
         denoiser.autoencoder.fit(dataset.images())
+    if config.train.start_from:
+        start = (DATA_DIR / "models" / config.train.start_from).read_bytes()
+        denoiser.unet.load_state_dict(denoiser_from_bytes(start).unet.state_dict())
     return denoiser
 
 

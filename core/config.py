@@ -156,7 +156,7 @@ _GLYPHS_CPU = CollectionConfig(
     ),
     model=_GLYPHS_MODEL,
     train=TrainConfig(
-        num_steps=18_000,
+        num_steps=13_000,
         batch_size=32,
         learning_rate=8e-4,
         warmup_steps=300,

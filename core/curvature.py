@@ -1,13 +1,20 @@
-"""EK-FAC of GGN^model: factors, eigenbasis, corrected eigenvalues, damped solves.
+"""K-FAC and EK-FAC of both GGNs: factors, eigenbasis, eigenvalues, damped inverses.
 
-Holds Eqs. 9 and 12. For each layer, GGN^model is approximated by Q diag(eigenvalues)
-Q^T with Q the Kronecker product of the eigenvectors of the two K-FAC factors; the
-corrected eigenvalues are the second moments of the gradient in that basis (George et
-al. 2018).
+Holds Eqs. 7 to 12 and App. C. For each layer, a GGN is approximated by Q
+diag(eigenvalues) Q^T with Q the Kronecker product of the eigenvectors of the two K-FAC
+factors. K-FAC's eigenvalues are the products of the factors'; EK-FAC's are the second
+moments of the gradient in that basis (George et al. 2018).
 
-Eq. 10's pseudo-gradients would give twice Eq. 9, so they are drawn as J^T (sqrt(2) u)
-with u ~ N(0, I), whose second moment is exactly 2 J^T J. Weight sharing follows
-K-FAC-expand (Eschenhagen et al. 2023), the paper's recommendation.
+GGN^model (Eqs. 7, 9): the second moment of pseudo-gradients. Eq. 10's would give twice
+Eq. 9, so they are drawn as J^T (sqrt(2) u) with u ~ N(0, I), whose second moment is
+exactly 2 J^T J. GGN^loss (Eqs. 8, 11), the empirical Fisher: the second moment of the
+training loss's own gradients.
+
+Weights that are shared over positions are treated as K-FAC-expand does, the paper's
+recommendation, or as K-FAC-reduce (Eschenhagen et al. 2023). Data augmentation is part
+of the outer expectation: every draw mirrors its picture or not; for GGN^loss with
+reduce, whose average over draws comes before the outer product, it is part of the loss
+(App. "Handling of data augmentations").
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,10 +23,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from core.diffusion import Denoiser
-from core.parameters import Layer, Layout
+from core.parameters import Layout, attributed_parameters, flatten_gradients
+from core.patches import input_covariance, input_moments, layer_inputs
 
 
 @dataclass(frozen=True)
@@ -30,13 +37,24 @@ class Samples:
         x_t: Shape (B, C, H, W).
         timesteps: Shape (B,), int64.
         labels: Shape (B,), int64, or None for a model without classes.
-        probes: u of the module docstring, standard normal, shape (B, C, H, W).
+        probes: For GGN^model, u of the module docstring, standard normal, shape (B, C,
+            H, W). For GGN^loss, random signs, shape (B, 1, 1, 1), which change no
+            gradient's outer product but make different samples' gradients uncorrelated.
+        targets: For GGN^loss, what the model was to predict, shape (B, C, H, W); None
+            for GGN^model.
     """
 
     x_t: Tensor
     timesteps: Tensor
     labels: Tensor | None
     probes: Tensor
+    targets: Tensor | None = None
+
+    def objective(self, prediction: Tensor) -> Tensor:
+        """Return the sum over samples of what is differentiated, a scalar."""
+        if self.targets is None:
+            return 2**0.5 * (self.probes * prediction).sum()
+        return (self.probes * (prediction - self.targets).square()).sum()
 
 
 @dataclass(frozen=True)
@@ -109,6 +127,11 @@ class Curvature:
         rotated = self.basis.rotate(vectors)
         return self.basis.rotate_back(rotated / (self.eigenvalues + damping))
 
+    def whiten(self, vectors: Tensor, damping: float) -> Tensor:
+        """Return (matrix + damping I)^-1/2 times vectors of shape (..., P)."""
+        rotated = self.basis.rotate(vectors)
+        return self.basis.rotate_back(rotated * (self.eigenvalues + damping).rsqrt())
+
 
 @dataclass(frozen=True)
 class Factors:
@@ -158,22 +181,6 @@ def recorded_layers(model: nn.Module, layout: Layout) -> Iterator[dict]:
             handle.remove()
 
 
-def layer_inputs(module: nn.Module, layer: Layer, a: Tensor) -> Tensor:
-    """Return a layer's input as rows, shape (B, L, D_in): positions L, bias as ones.
-
-    The columns of a convolution's rows are its unrolled patches.
-    """
-    if isinstance(module, nn.Conv2d):
-        a = F.unfold(
-            a, module.kernel_size, module.dilation, module.padding, module.stride
-        ).mT
-    else:
-        a = a.reshape(len(a), -1, a.shape[-1])
-    if layer.has_bias:
-        a = torch.cat([a, a.new_ones(*a.shape[:-1], 1)], dim=-1)
-    return a
-
-
 def layer_gradients(module: nn.Module, b: Tensor) -> Tensor:
     """Return the gradient at a layer's output as rows, shape (B, L, D_out)."""
     if isinstance(module, nn.Conv2d):
@@ -181,31 +188,31 @@ def layer_gradients(module: nn.Module, b: Tensor) -> Tensor:
     return b.reshape(len(b), -1, b.shape[-1])
 
 
-def pseudo_gradients(
+def recorded_gradients(
     denoiser: Denoiser, layout: Layout, samples: Samples
-) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield (layer number, inputs (B, L, D_in), gradients (B, L, D_out)) per layer.
-
-    The gradients are those of sum_n sqrt(2) <u_n, prediction_n>, so that the per-sample
-    weight gradients g_n = b^T a have E[g g^T] = 2 J^T J (Eq. 9).
-    """
+) -> Iterator[tuple[int, nn.Module, Tensor, Tensor]]:
+    """Yield (layer number, layer, its input, gradient at its output) per layer."""
     with torch.enable_grad(), recorded_layers(denoiser.unet, layout) as record:
         prediction = denoiser.predict(samples.x_t, samples.timesteps, samples.labels)
-        target = (2**0.5 * samples.probes * prediction).sum()
         outputs = [record[layer.name][1] for layer in layout.layers]
-        gradients = torch.autograd.grad(target, outputs)
+        gradients = torch.autograd.grad(samples.objective(prediction), outputs)
     for i, layer in enumerate(layout.layers):
         module = denoiser.unet.get_submodule(layer.name)
-        a = layer_inputs(module, layer, record[layer.name][0])
-        yield i, a, layer_gradients(module, gradients[i])
+        yield i, module, record[layer.name][0], gradients[i]
+
+
+Sums = dict[str, Tensor]
 
 
 def fit_factors(
     denoiser: Denoiser,
     layout: Layout,
     batches: Iterable[Samples],
-    state: dict[str, Tensor] | None = None,
-    on_batch: Callable[[dict[str, Tensor]], None] | None = None,
+    kfac_approx: str = "expand",
+    draws_per_example: int = 1,
+    state: Sums | None = None,
+    on_batch: Callable[[Sums], None] | None = None,
+    on_end: Callable[[Sums], None] | None = None,
 ) -> Factors:
     """Return the K-FAC factors over all samples (Eq. 12).
 
@@ -213,36 +220,82 @@ def fit_factors(
         denoiser: The model.
         layout: The layers of `denoiser.unet` that count.
         batches: The samples; sums are kept in float64, so the batching does not matter.
+        kfac_approx: "expand": every position is a sample of its own (Eq. 12); "reduce":
+            positions are summed before the outer product (App. C).
+        draws_per_example: For GGN^loss with "reduce", whose average over the draws of
+            an example comes before the outer product (App. C, the bars): so many
+            samples in a row are draws of one example, and batches hold whole examples.
         state: Running sums to go on from, as given to `on_batch`.
         on_batch: Called with the running sums after every batch, to save or to stop.
+        on_end: Called with the final sums, to add those of other processes to them.
+
+    Raises:
+        ValueError: If `kfac_approx` is neither.
     """
-    sums = state if state is not None else _zero_sums(denoiser, layout)
+    if kfac_approx not in KFAC_APPROXIMATIONS:
+        raise ValueError(
+            f"There is no K-FAC approximation '{kfac_approx}'. "
+            f"Choose one of {', '.join(KFAC_APPROXIMATIONS)}."
+        )
+    moments = KFAC_APPROXIMATIONS[kfac_approx]
+    sums = state if state is not None else {}
     for samples in batches:
-        for i, a, b in pseudo_gradients(denoiser, layout, samples):
-            positions = a.shape[1]
-            a, b = a.flatten(0, 1), b.flatten(0, 1)
-            sums[f"input.{i}"] += (a.T @ a).double() / positions
-            sums[f"gradient.{i}"] += (b.T @ b).double()
-        sums["count"] += len(samples.x_t)
+        empirical = samples.targets is not None
+        averaged = draws_per_example if empirical and kfac_approx == "reduce" else 1
+        for i, module, a, b in recorded_gradients(denoiser, layout, samples):
+            for name, value in moments(module, layout.layers[i], a, b, averaged):
+                _add(sums, f"{i}.{name}", value)
+        count = torch.tensor(len(samples.x_t) / averaged, device=denoiser.device)
+        _add(sums, "count", count)
         if on_batch is not None:
             on_batch(sums)
-    numbers = range(len(layout.layers))
-    return Factors(
-        layout,
-        tuple(sums[f"input.{i}"] / sums["count"] for i in numbers),
-        tuple(sums[f"gradient.{i}"] / sums["count"] for i in numbers),
-    )
+    if on_end is not None:
+        on_end(sums)
+    return _factors_from_sums(layout, sums)
 
 
-def _zero_sums(denoiser: Denoiser, layout: Layout) -> dict[str, Tensor]:
-    def zeros(*shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.float64, device=denoiser.device)
+def _add(sums: Sums, name: str, value: Tensor) -> None:
+    """Add a batch's sum to the running one, in float64."""
+    if name in sums:
+        sums[name] += value
+    else:
+        sums[name] = value.double()
 
-    sums = {"count": zeros()}
+
+def _expand_moments(module, layer, a, b, averaged) -> Iterator[tuple[str, Tensor]]:
+    """Yield a batch's sums of a a^T and b b^T over samples and positions."""
+    for name, value in input_moments(module, layer, a).items():
+        yield f"input.{name}", value
+    b = layer_gradients(module, b).flatten(0, 1)
+    yield "gradient", b.T @ b
+
+
+def _reduce_moments(module, layer, a, b, averaged) -> Iterator[tuple[str, Tensor]]:
+    """Yield a batch's sums of outer products of a's mean and b's sum over positions."""
+    a = layer_inputs(module, layer, a).mean(1)
+    b = layer_gradients(module, b).sum(1)
+    if averaged > 1:
+        a = a.unflatten(0, (-1, averaged)).mean(1)
+        b = b.unflatten(0, (-1, averaged)).mean(1)
+    yield "input.rows", a.T @ a
+    yield "gradient", b.T @ b
+
+
+KFAC_APPROXIMATIONS = {"expand": _expand_moments, "reduce": _reduce_moments}
+
+
+def _factors_from_sums(layout: Layout, sums: Sums) -> Factors:
+    inputs, gradients = [], []
     for i, layer in enumerate(layout.layers):
-        sums[f"input.{i}"] = zeros(layer.d_in, layer.d_in)
-        sums[f"gradient.{i}"] = zeros(layer.d_out, layer.d_out)
-    return sums
+        prefix = f"{i}.input."
+        moments = {
+            name.removeprefix(prefix): value
+            for name, value in sums.items()
+            if name.startswith(prefix)
+        }
+        inputs.append(input_covariance(layer, moments, sums["count"]))
+        gradients.append(sums[f"{i}.gradient"] / sums["count"])
+    return Factors(layout, tuple(inputs), tuple(gradients))
 
 
 def eigenbasis(factors: Factors) -> tuple[Eigenbasis, Tensor]:
@@ -276,32 +329,38 @@ def fit_corrected_eigenvalues(
     denoiser: Denoiser,
     basis: Eigenbasis,
     batches: Iterable[Samples],
-    state: dict[str, Tensor] | None = None,
-    on_batch: Callable[[dict[str, Tensor]], None] | None = None,
+    state: Sums | None = None,
+    on_batch: Callable[[Sums], None] | None = None,
+    on_end: Callable[[Sums], None] | None = None,
 ) -> Tensor:
-    """Return the second moments of the pseudo-gradients in the eigenbasis, shape (P,).
+    """Return the second moments of the gradients in the eigenbasis, shape (P,).
+
+    A batch's gradients are summed before they are rotated and squared. The probes make
+    them uncorrelated with mean zero, so the square of the sum has the expectation of
+    the sum of squares, at the cost of one backward pass and one rotation per batch. The
+    larger the batch, the noisier the estimate from a given number of samples: the
+    relative variance is about 2 over the number of batches. Batches of one sample give
+    the textbook's estimate.
 
     Args:
         denoiser: The model.
         basis: The eigenbasis, on the model's device.
-        batches: The samples; sums are kept in float64, so the batching does not matter.
+        batches: The samples.
         state: Running sums to go on from, as given to `on_batch`.
         on_batch: Called with the running sums after every batch, to save or to stop.
+        on_end: Called with the final sums, to add those of other processes to them.
     """
-    layout = basis.layout
-    sums = state
-    if sums is None:
-        zeros = torch.zeros(
-            layout.num_params, dtype=torch.float64, device=denoiser.device
-        )
-        sums = {"squares": zeros, "count": torch.zeros((), dtype=torch.float64)}
+    parameters = attributed_parameters(denoiser.unet, basis.layout)
+    sums = state if state is not None else {}
     for samples in batches:
-        squares = layout.split(sums["squares"])
-        for i, a, b in pseudo_gradients(denoiser, layout, samples):
-            q_a, q_g = basis.input_eigenvectors[i], basis.gradient_eigenvectors[i]
-            gradients = (b @ q_g).mT @ a  # (B, D_out, D_in), rotated on the left
-            squares[i].add_((gradients @ q_a).square().sum(0))
-        sums["count"] += len(samples.x_t)
+        with torch.enable_grad():
+            predicted = denoiser.predict(samples.x_t, samples.timesteps, samples.labels)
+            gradients = torch.autograd.grad(samples.objective(predicted), parameters)
+        rotated = basis.rotate(flatten_gradients(list(gradients), basis.layout))
+        _add(sums, "squares", rotated.square())
+        _add(sums, "count", torch.tensor(len(samples.x_t), device=denoiser.device))
         if on_batch is not None:
             on_batch(sums)
+    if on_end is not None:
+        on_end(sums)
     return sums["squares"] / sums["count"]

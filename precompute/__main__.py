@@ -12,9 +12,10 @@ from core.datasets import load_dataset
 from core.diffusion import denoiser_from_bytes
 from core.explorer import Cancelled, Lens, open_explorer
 from precompute.attribute import answer_table, attribute, write_table
-from precompute.build import build, ship_weights, shipped_weights
+from precompute.build import build, compute, ship_weights, shipped_weights
 from precompute.clip import train_clip
 from precompute.curvature import fit_curvature
+from precompute.parallel import first_one_first, joined, own_device
 from precompute.samples import make_samples
 from precompute.sheet import contact_sheet
 from precompute.train import train
@@ -25,13 +26,17 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line, one sub-command per verb."""
     main = argparse.ArgumentParser(
         prog="python -m precompute",
-        description="Make a collection, or ask one. Every stage resumes.",
+        description=(
+            "Make a collection, or ask one. Every stage resumes. Under torchrun, "
+            "curvature, gradients and build share the work."
+        ),
     )
     verbs = main.add_subparsers(dest="verb", required=True, metavar="STAGE")
     for verb, text in {
         "train": "train the diffusion model",
-        "curvature": "fit EK-FAC (after train)",
+        "curvature": "fit K-FAC and EK-FAC (after train)",
         "samples": "draw the gallery (after train)",
+        "gradients": "compute the training gradients (after all of these)",
         "build": "run every stage and publish the collection",
     }.items():
         stage = verbs.add_parser(verb, help=text)
@@ -44,13 +49,6 @@ def parser() -> argparse.ArgumentParser:
             "--device", help="cpu or cuda; default: cuda if there is one"
         )
         stage.add_argument("--threads", type=int, help="CPU threads")
-        if verb == "build":
-            stage.add_argument(
-                "--part",
-                default="0/1",
-                metavar="I/N",
-                help="of the training gradients: run N processes, I from 0 to N - 1",
-            )
     clip = verbs.add_parser("clip", help="train the small CLIP model on Glyphs")
     clip.add_argument("--out", type=Path, required=True, help="safetensors file")
     clip.add_argument("--steps", type=int, default=4_000)
@@ -94,21 +92,27 @@ def run_stage(options: argparse.Namespace) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     root = options.root or DATA_DIR / "collections"
+    device = own_device(options.device)
     if options.verb == "build":
-        part = tuple(map(int, options.part.split("/")))
-        print(build(config, root, options.work, options.device, part) or "Part done.")
+        if path := build(config, root, options.work, device):
+            print(path)
         return
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dataset, workspace = load_dataset(config.data), open_workspace(config, options.work)
-    weights = shipped_weights(config) or train(config, dataset, workspace, device)
-    if options.verb == "train":
-        print(ship_weights(config, weights))
-        return
-    denoiser = denoiser_from_bytes(weights).to(device)
-    if options.verb == "curvature":
-        fit_curvature(config, dataset, denoiser, workspace)
-    elif options.verb == "samples":
-        make_samples(config, denoiser, len(dataset.class_names), workspace)
+    with joined(device):
+        if options.verb == "gradients":
+            compute(config, root, options.work, device)
+            return
+        dataset = load_dataset(config.data)
+        workspace = open_workspace(config, options.work)
+        weights = first_one_first(
+            lambda: shipped_weights(config) or train(config, dataset, workspace, device)
+        )
+        denoiser = denoiser_from_bytes(weights).to(device)
+        if options.verb == "train":
+            print(ship_weights(config, weights))
+        elif options.verb == "curvature":
+            fit_curvature(config, dataset, denoiser, workspace)
+        elif options.verb == "samples":
+            make_samples(config, denoiser, len(dataset.class_names), workspace)
 
 
 def run_attribute(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """Run every stage and publish the collection."""
 
 import platform
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.config import DATA_DIR, CollectionConfig
+from core.curvature import Curvature
 from core.datasets import Dataset, load_credits, load_dataset
 from core.diffusion import denoiser_from_bytes
 from core.explorer import stored_key
@@ -33,6 +35,14 @@ from precompute.gradients import (
     Rows,
     compute_gradients,
     gradient_stage,
+    measure_slice,
+)
+from precompute.parallel import (
+    first_one_first,
+    joined,
+    own_device,
+    rank_and_size,
+    wait_for_all,
 )
 from precompute.samples import make_samples, sample_queries
 from precompute.train import train
@@ -42,12 +52,71 @@ PACKAGES = ("torch", "diffusers", "curvlinops-for-pytorch", "open_clip_torch", "
 MODELS = DATA_DIR / "models"
 
 
+@dataclass(frozen=True)
+class Computed:
+    """All that the stages before publishing made."""
+
+    dataset: Dataset
+    workspace: Workspace
+    weights: bytes
+    ekfac: Curvature
+    kfac: Curvature
+    samples: dict[str, Tensor]
+    queries: Tensor
+    losses: Tensor
+    stage: GradientStage
+    rows: Rows
+    index: GradientIndex
+    statistics: dict[str, Tensor]
+
+
+def compute(
+    config: CollectionConfig, root: Path, work: Path | None, device: str
+) -> Computed:
+    """Return what the stages up to the gradients make, running those still to do.
+
+    Under torchrun the processes share the curvature and the gradients; the rest is done
+    by the first one while the others wait.
+    """
+    dataset, workspace = load_dataset(config.data), open_workspace(config, work)
+    weights = first_one_first(
+        lambda: shipped_weights(config) or train(config, dataset, workspace, device)
+    )
+    denoiser = denoiser_from_bytes(weights).to(device)
+    ekfac, kfac = fit_curvature(config, dataset, denoiser, workspace)
+    samples = first_one_first(
+        lambda: make_samples(config, denoiser, len(dataset.class_names), workspace)
+    )
+    queries, losses = first_one_first(
+        lambda: sample_queries(config, denoiser, ekfac, samples, workspace)
+    )
+    stage = gradient_stage(config, dataset, denoiser, ekfac)
+    first_one_first(lambda: measure_slice(stage, workspace))
+    rows, index, statistics = compute_gradients(
+        stage, queries, workspace, index_folder(config, root), rank_and_size()
+    )
+    wait_for_all()
+    return Computed(
+        dataset,
+        workspace,
+        weights,
+        ekfac,
+        kfac,
+        samples,
+        queries,
+        losses,
+        stage,
+        rows,
+        index,
+        statistics,
+    )
+
+
 def build(
     config: CollectionConfig,
     root: Path,
     work: Path | None = None,
     device: str | None = None,
-    part: tuple[int, int] = (0, 1),
 ) -> Path | None:
     """Run the stages that have no result yet, publish, and return the collection file.
 
@@ -56,34 +125,30 @@ def build(
         root: Folder of the published collections.
         work: Folder of unfinished work; None for `data/work`.
         device: Where to compute; None for the GPU where there is one.
-        part: (i, n): compute the i-th of n parts of the training gradients, and publish
-            only if the other parts are there.
 
     Returns:
-        The path of the published file, or None while parts are missing.
+        The path of the published file; None in all processes but the first.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dataset, workspace = load_dataset(config.data), open_workspace(config, work)
-    weights = shipped_weights(config) or train(config, dataset, workspace, device)
-    denoiser = denoiser_from_bytes(weights).to(device)
-    curvature = fit_curvature(config, dataset, denoiser, workspace)
-    samples = make_samples(config, denoiser, len(dataset.class_names), workspace)
-    queries, losses = sample_queries(config, denoiser, curvature, samples, workspace)
-    stage = gradient_stage(config, dataset, denoiser, curvature)
-    folder = index_folder(config, root)
-    rows, index, statistics = compute_gradients(stage, queries, workspace, folder, part)
-    if rows.missing():
-        return None  # other processes have the other parts
-    clip_model = load_clip(device=device)
+    device = own_device(device)
+    with joined(device):
+        made = compute(config, root, work, device)
+        return publish(config, root, made) if rank_and_size()[0] == 0 else None
+
+
+def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
+    """Embed the pictures, assess the scores, and write the collection file."""
+    dataset, workspace, stage = made.dataset, made.workspace, made.stage
+    rows, queries, statistics = made.rows, made.queries, made.statistics
+    clip_model = load_clip(device=str(stage.denoiser.device))
     embeddings = embed_examples(clip_model, dataset)
-    sample_embeddings = clip_model.embed_images(samples["pixels"].numpy())
+    sample_embeddings = clip_model.embed_images(made.samples["pixels"].numpy())
 
     answers = gallery_answers(rows)
     sketch = collection_sketch(
         config.seed, queries.shape[-1], config.gradients.sketch_dim
     )
     calibration, error_agreement = check_errors(stage, queries, rows, statistics)
-    quality = assess(stage, queries, rows, index, statistics, sketch)
+    quality = assess(stage, queries, rows, made.index, statistics, sketch)
     quality["error_agreement"] = error_agreement
     quality = {name: number_or_none(value) for name, value in quality.items()}
     with CollectionWriter(root, config.name) as writer:
@@ -94,11 +159,11 @@ def build(
         digest = file_sha256(GLYPHS_CLIP_PATH)
         writer.put_meta("clip", {"name": clip_model.name, "sha256": digest})
         put_examples(writer, dataset)
-        put_model(writer, root, weights, curvature, stage, statistics)
-        put_index(writer, root, rows, index)
+        put_model(writer, root, made.weights, made.ekfac, made.kfac, stage, statistics)
+        put_index(writer, root, rows, made.index)
         writer.put_array("clip", embeddings)
         similar = clip_similarity(sample_embeddings, embeddings).astype(np.float64)
-        put_gallery(writer, config, samples, losses, answers, similar)
+        put_gallery(writer, config, made.samples, made.losses, answers, similar)
         return writer.publish()
 
 
@@ -257,7 +322,7 @@ def put_examples(writer: CollectionWriter, dataset: Dataset) -> None:
     writer.put_examples(dataset.ids, dataset.labels, dataset.encoded, facts)
 
 
-def put_model(writer, root, weights, curvature, stage, statistics) -> None:
+def put_model(writer, root, weights, curvature, kfac, stage, statistics) -> None:
     """Store the model and its curvature; the eigenvectors go to a file beside.
 
     DuckDB reads large arrays at a tenth of a mapped file's speed, and a file that
@@ -265,6 +330,7 @@ def put_model(writer, root, weights, curvature, stage, statistics) -> None:
     """
     writer.put_bytes("denoiser", weights)
     writer.put_array("eigenvalues", curvature.eigenvalues)
+    writer.put_array("kfac_eigenvalues", kfac.eigenvalues)
     damped = curvature.eigenvalues + stage.damping
     whitened_noise = (statistics["noise"] / damped).sqrt()
     writer.put_array("whitened_noise", whitened_noise.to(torch.float16))

@@ -1,7 +1,9 @@
-"""Fit EK-FAC of GGN^model over the training set (Sec. 3.1); resumable."""
+"""Fit K-FAC and EK-FAC over the training set (Sec. 3.1); resumable."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,10 +22,16 @@ from core.datasets import Dataset
 from core.diffusion import Denoiser
 from core.draws import keyed_generator, make_draws
 from core.parameters import Layout, parameter_layout
+from precompute.parallel import add_up, rank_and_size, wait_for_all
 from precompute.train import encode_all
 from precompute.workspace import Workspace
 
 SAVE_EVERY = 60.0  # seconds
+
+
+def examples_per_batch(batch_size: int, num_draws: int) -> int:
+    """Return how many examples, each with all its draws, make a batch."""
+    return max(1, batch_size // num_draws)
 
 
 def curvature_samples(
@@ -33,15 +41,28 @@ def curvature_samples(
     x_0: Tensor,
     purpose: str,
     num_draws: int,
-    first: int = 0,
+    batch_size: int,
+    numbers: Iterable[int],
 ) -> Iterator[Samples]:
-    """Yield noisy training examples in batches, from position `first` on.
+    """Yield batches of noisy training examples.
 
-    Each example has draws of its own, keyed by its id, so the batches may be cut
-    anywhere.
+    Each example has draws of its own, keyed by its id, so that a batch does not depend
+    on those before it. Whether a draw mirrors its picture is part of it.
+
+    Args:
+        denoiser: The model.
+        config: The collection's settings.
+        dataset: The training set.
+        x_0: Clean examples, shape (N, C, H, W).
+        purpose: What the draws are for.
+        num_draws: Draws per example.
+        batch_size: Draws per batch, rounded to whole examples.
+        numbers: Which batches: the k-th holds the k-th run of examples.
     """
-    per_batch = max(1, config.curvature.batch_size // num_draws)
-    for start in range(first, len(dataset), per_batch):
+    empirical = config.curvature.ggn == "loss"
+    per_batch = examples_per_batch(batch_size, num_draws)
+    for number in numbers:
+        start = number * per_batch
         positions = range(start, min(start + per_batch, len(dataset)))
         parts = []
         for position in positions:
@@ -54,7 +75,11 @@ def curvature_samples(
                 config.model.label_dropout,
                 config.train.horizontal_flip,
             )
-            probes = torch.randn(num_draws, *denoiser.shape, generator=g)
+            if empirical:
+                signs = torch.randint(2, (num_draws, 1, 1, 1), generator=g)
+                probes = 2.0 * signs - 1
+            else:
+                probes = torch.randn(num_draws, *denoiser.shape, generator=g)
             parts.append((draws, probes, position))
         timesteps = torch.cat([d.timesteps for d, _, _ in parts]).to(denoiser.device)
         noise = torch.cat([d.noise for d, _, _ in parts]).to(denoiser.device)
@@ -69,81 +94,162 @@ def curvature_samples(
             timesteps,
             denoiser.dropped(labels, drop),
             torch.cat([p for _, p, _ in parts]).to(denoiser.device),
+            denoiser.target(clean, noise, timesteps) if empirical else None,
         )
+
+
+@dataclass(frozen=True)
+class CurvatureStage:
+    """What both passes need.
+
+    Attributes:
+        config: The collection's settings.
+        dataset: The training set.
+        denoiser: The model.
+        workspace: Where results go.
+        x_0: Clean examples, shape (N, C, H, W).
+    """
+
+    config: CollectionConfig
+    dataset: Dataset
+    denoiser: Denoiser
+    workspace: Workspace
+    x_0: Tensor
+
+    def run(
+        self, name: str, num_draws: int, batch_size: int, fit: Callable
+    ) -> tuple[Any, float]:
+        """Run one pass with a progress bar, saving its sums once a minute.
+
+        Under torchrun each process takes every n-th batch.
+
+        Args:
+            name: Of the pass.
+            num_draws: Draws per example.
+            batch_size: Draws per batch.
+            fit: `fit_factors` or `fit_corrected_eigenvalues`, given batches and hooks.
+
+        Returns:
+            What `fit` returns, and seconds, those of interrupted runs included.
+
+        Raises:
+            ValueError: If there are more processes than batches.
+        """
+        rank, size = rank_and_size()
+        total = -(-len(self.dataset) // examples_per_batch(batch_size, num_draws))
+        if total < size:
+            raise ValueError(
+                f"There are {size} processes for {total} batches. Start fewer."
+            )
+        part = name if size == 1 else f"{name}-{rank}-of-{size}"
+        state, facts = self.workspace.load("curvature", part) or (
+            None,
+            {"batches": 0, "seconds": 0.0},
+        )
+        if state is not None:
+            state = {key: value.to(self.x_0.device) for key, value in state.items()}
+        numbers = range(rank, total, size)
+        bar = tqdm(total=len(numbers), desc=part, initial=facts["batches"])
+        started = last_saved = time.time()
+
+        def seconds() -> float:
+            return facts["seconds"] + time.time() - started
+
+        def on_batch(sums: dict[str, Tensor]) -> None:
+            nonlocal last_saved
+            bar.update()
+            if time.time() - last_saved > SAVE_EVERY:
+                done = {"batches": bar.n, "seconds": seconds()}
+                self.workspace.save("curvature", part, sums, **done)
+                last_saved = time.time()
+
+        batches = curvature_samples(
+            self.denoiser,
+            self.config,
+            self.dataset,
+            self.x_0,
+            f"curvature {name}",
+            num_draws,
+            batch_size,
+            numbers[facts["batches"] :],
+        )
+        result = fit(batches, state=state, on_batch=on_batch, on_end=add_up)
+        bar.close()
+        return result, seconds()
+
+    def fit_basis(self, layout: Layout) -> None:
+        """Run the first pass; save the eigenbasis with K-FAC's eigenvalues."""
+        settings = self.config.curvature
+        factors, seconds = self.run(
+            "factors",
+            settings.factor_draws,
+            settings.batch_size,
+            lambda batches, **hooks: fit_factors(
+                self.denoiser,
+                layout,
+                batches,
+                settings.kfac_approx,
+                settings.factor_draws,
+                **hooks,
+            ),
+        )
+        if rank_and_size()[0] == 0:
+            basis, kfac_eigenvalues = eigenbasis(factors)
+            tensors = {"kfac": kfac_eigenvalues.float().cpu()}
+            for i in range(len(layout.layers)):
+                # Half precision is what a collection ships: all is computed with it.
+                tensors[f"input.{i}"] = basis.input_eigenvectors[i].half().cpu()
+                tensors[f"gradient.{i}"] = basis.gradient_eigenvectors[i].half().cpu()
+            self.workspace.save("curvature", "basis", tensors, seconds=seconds)
+        wait_for_all()
 
 
 def fit_curvature(
     config: CollectionConfig, dataset: Dataset, denoiser: Denoiser, workspace: Workspace
-) -> Curvature:
-    """Return EK-FAC in float32 on the CPU, resuming from the last saved sums."""
-    layout = parameter_layout(denoiser.unet)
+) -> tuple[Curvature, Curvature]:
+    """Return (EK-FAC, K-FAC) in float32 on the CPU, resuming from saved sums.
+
+    What several processes compute together equals one process's up to the rounding of
+    float64 sums.
+    """
+    layout, settings = parameter_layout(denoiser.unet), config.curvature
     saved = workspace.load("curvature", "curvature")
     if saved is not None:
         return _from_tensors(layout, saved[0])
-    started = time.time()
     x_0 = encode_all(denoiser, dataset)
-
-    def run(stage: str, num_draws: int, fit):
-        """Run one pass with a progress bar and a checkpoint a minute."""
-        loaded = workspace.load("curvature", stage)
-        state, first = (
-            (None, 0) if loaded is None else (loaded[0], loaded[1]["position"])
-        )
-        if state is not None:
-            state = {name: value.to(denoiser.device) for name, value in state.items()}
-        batches = curvature_samples(
-            denoiser, config, dataset, x_0, f"curvature {stage}", num_draws, first
-        )
-        bar = tqdm(
-            total=len(dataset) * num_draws, desc=stage, initial=first * num_draws
-        )
-        last_saved = time.time()
-
-        def on_batch(sums: dict[str, Tensor]) -> None:
-            nonlocal last_saved
-            done = int(sums["count"])
-            bar.update(done - bar.n)
-            if time.time() - last_saved > SAVE_EVERY:
-                workspace.save("curvature", stage, sums, position=done // num_draws)
-                last_saved = time.time()
-
-        result = fit(batches, state, on_batch)
-        bar.close()
-        return result
-
-    settings = config.curvature
-    factors = run(
-        "factors",
-        settings.factor_draws,
-        lambda *args: fit_factors(denoiser, layout, *args),
-    )
-    basis, kfac_eigenvalues = eigenbasis(factors)
-    # Half precision is what a collection ships, so everything is computed with it.
-    basis = basis.to("cpu", torch.float16)
-    on_device = basis.to(denoiser.device)
-    corrected = run(
+    stage = CurvatureStage(config, dataset, denoiser, workspace, x_0)
+    if workspace.load("curvature", "basis") is None:
+        stage.fit_basis(layout)
+    tensors, facts = workspace.load("curvature", "basis")
+    basis = _basis(layout, tensors).to(denoiser.device)
+    corrected, seconds = stage.run(
         "eigenvalues",
         settings.eigenvalue_draws,
-        lambda *args: fit_corrected_eigenvalues(denoiser, on_device, *args),
+        settings.group_size,
+        lambda batches, **hooks: fit_corrected_eigenvalues(
+            denoiser, basis, batches, **hooks
+        ),
     )
-    tensors = {
-        "corrected": corrected.float().cpu(),
-        "kfac": kfac_eigenvalues.float().cpu(),
-    }
-    for i in range(len(layout.layers)):
-        tensors[f"input.{i}"] = basis.input_eigenvectors[i]
-        tensors[f"gradient.{i}"] = basis.gradient_eigenvectors[i]
-    workspace.save("curvature", "curvature", tensors, seconds=time.time() - started)
-    for stage in ("factors", "eigenvalues"):
-        workspace.path("curvature", f"{stage}.safetensors").unlink(missing_ok=True)
-    return _from_tensors(layout, tensors)
+    if rank_and_size()[0] == 0:
+        tensors["corrected"] = corrected.float().cpu()
+        seconds += facts["seconds"]
+        workspace.save("curvature", "curvature", tensors, seconds=seconds)
+    wait_for_all()
+    workspace.forget("curvature", "basis", "factors", "eigenvalues")
+    return _from_tensors(layout, workspace.load("curvature", "curvature")[0])
 
 
-def _from_tensors(layout: Layout, tensors: dict[str, Tensor]) -> Curvature:
+def _from_tensors(
+    layout: Layout, tensors: dict[str, Tensor]
+) -> tuple[Curvature, Curvature]:
+    basis = _basis(layout, tensors)
+    return Curvature(basis, tensors["corrected"]), Curvature(basis, tensors["kfac"])
+
+
+def _basis(layout: Layout, tensors: dict[str, Tensor]) -> Eigenbasis:
     numbers = range(len(layout.layers))
-    basis = Eigenbasis(
+    return Eigenbasis(
         layout,
         tuple(tensors[f"input.{i}"].float() for i in numbers),
         tuple(tensors[f"gradient.{i}"].float() for i in numbers),
     )
-    return Curvature(basis, tensors["corrected"])

@@ -64,6 +64,13 @@ class Workspace:
             facts = json.loads(file.metadata()["facts"])
             return {key: file.get_tensor(key) for key in file.keys()}, facts
 
+    def forget(self, stage: str, *names: str) -> None:
+        """Remove results that nothing needs any more, all processes' parts of them."""
+        fingerprint = self.config.fingerprint(*DEPENDS_ON[stage])
+        for name in names:
+            for path in self.folder.glob(f"{name}*-{fingerprint}.safetensors"):
+                path.unlink(missing_ok=True)
+
 
 def open_workspace(config: CollectionConfig, root: Path | None = None) -> Workspace:
     """Return the workspace of a collection, making its folder."""

@@ -40,6 +40,22 @@ def dense_ggn(denoiser: Denoiser, layout: Layout, samples: Samples) -> Tensor:
     return 2 * torch.einsum("bop,boq->pq", jacobian, jacobian) / len(samples.x_t)
 
 
+def dense_empirical_fisher(
+    denoiser: Denoiser, layout: Layout, samples: Samples
+) -> Tensor:
+    """Return the mean of g g^T over samples, g the gradient of the loss (Eq. 11)."""
+    parameters = attributed_parameters(denoiser.unet, layout)
+    prediction = denoiser.predict(samples.x_t, samples.timesteps, samples.labels)
+    losses = (samples.targets - prediction).square().sum((1, 2, 3))
+    rows = torch.stack([
+        flatten_gradients(
+            list(torch.autograd.grad(loss, parameters, retain_graph=True)), layout
+        )
+        for loss in losses
+    ])
+    return rows.T @ rows / len(rows)
+
+
 def block_diagonal(matrix: Tensor, layout: Layout) -> Tensor:
     """Return a matrix (P, P) with everything between different layers set to zero."""
     owner = torch.repeat_interleave(

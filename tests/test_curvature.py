@@ -1,4 +1,7 @@
-"""EK-FAC against the dense GGN and against curvlinops."""
+"""K-FAC and EK-FAC of both GGNs against dense matrices and against curvlinops."""
+
+import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,28 +20,49 @@ from core.parameters import (
     flatten_gradients,
     parameter_layout,
 )
-from tests.exact import block_diagonal, dense_ggn, dense_matrix
+from tests.exact import (
+    block_diagonal,
+    dense_empirical_fisher,
+    dense_ggn,
+    dense_matrix,
+)
 from tests.toys import exact_samples, linear_denoiser, random_samples, tiny_denoiser
 
 
 def part(samples: Samples, first: int, stop: int) -> Samples:
     """Return samples [first, stop)."""
-    labels = samples.labels
-    return Samples(
-        samples.x_t[first:stop],
-        samples.timesteps[first:stop],
-        None if labels is None else labels[first:stop],
-        samples.probes[first:stop],
-    )
+    cut = {
+        name: None if value is None else value[first:stop]
+        for name, value in vars(samples).items()
+    }
+    return Samples(**cut)
 
 
-def fit(denoiser, samples, batches=None):
-    """Return (K-FAC, EK-FAC) of the samples."""
+def parts(samples: Samples, size: int) -> list[Samples]:
+    """Return the samples in batches."""
+    return [part(samples, i, i + size) for i in range(0, len(samples.x_t), size)]
+
+
+def with_targets(samples: Samples, seed: int = 3) -> Samples:
+    """Return the samples for GGN^loss: random targets, random signs."""
+    g = torch.Generator().manual_seed(seed)
+    targets = torch.randn(samples.x_t.shape, generator=g).double()
+    signs = torch.randint(2, (len(samples.x_t), 1, 1, 1), generator=g) * 2.0 - 1
+    return replace(samples, probes=signs.double(), targets=targets)
+
+
+def fit(denoiser, samples, **settings):
+    """Return (K-FAC, EK-FAC) of the samples; eigenvalues sample by sample."""
     layout = parameter_layout(denoiser.unet)
-    batches = [samples] if batches is None else batches
-    basis, kfac = eigenbasis(fit_factors(denoiser, layout, batches))
-    corrected = fit_corrected_eigenvalues(denoiser, basis, batches)
+    basis, kfac = eigenbasis(fit_factors(denoiser, layout, [samples], **settings))
+    corrected = fit_corrected_eigenvalues(denoiser, basis, parts(samples, 1))
     return Curvature(basis, kfac), Curvature(basis, corrected)
+
+
+def error(curvature: Curvature, matrix: torch.Tensor) -> float:
+    """Return the relative error in Frobenius norm against a dense matrix."""
+    found = dense_matrix(curvature.multiply, len(matrix))
+    return float((found - matrix).norm() / matrix.norm())
 
 
 @pytest.mark.parametrize("widths", [(), (3,), (3, 5)])
@@ -84,18 +108,111 @@ def test_corrected_eigenvalues_are_the_ggn_diagonal_in_the_eigenbasis():
     )
 
 
-def test_ekfac_is_nearer_the_ggn_than_kfac():
-    """The eigenvalue correction is the best diagonal in its basis."""
+def test_ekfac_is_nearer_than_kfac_and_expand_nearer_than_reduce():
+    """The eigenvalue correction helps, and so does expand on a denoiser (App. C)."""
     denoiser = tiny_denoiser()
     samples = random_samples(denoiser, 3)
     layout = parameter_layout(denoiser.unet)
-    kfac, ekfac = fit(denoiser, exact_samples(denoiser, samples))
     ggn = block_diagonal(dense_ggn(denoiser, layout, samples), layout)
-    kfac_error, ekfac_error = (
-        (dense_matrix(c.multiply, layout.num_params) - ggn).norm() / ggn.norm()
-        for c in (kfac, ekfac)
+    samples = exact_samples(denoiser, samples)
+    kfac, ekfac = (error(c, ggn) for c in fit(denoiser, samples))
+    reduced = Curvature(*eigenbasis(fit_factors(denoiser, layout, [samples], "reduce")))
+    assert ekfac < kfac < error(reduced, ggn) < 1.5, (ekfac, kfac)
+
+
+def test_ekfac_is_nearer_the_empirical_fisher_than_kfac():
+    """The eigenvalue correction is the best diagonal in its basis, for GGN^loss too."""
+    denoiser = tiny_denoiser()
+    samples = with_targets(random_samples(denoiser, 4))
+    layout = parameter_layout(denoiser.unet)
+    fisher = dense_empirical_fisher(denoiser, layout, samples)
+    kfac, ekfac = (
+        error(c, block_diagonal(fisher, layout)) for c in fit(denoiser, samples)
     )
-    assert ekfac_error < kfac_error < 1, (ekfac_error, kfac_error)
+    assert ekfac < kfac < 1, (ekfac, kfac)
+
+
+def test_empirical_eigenvalues_are_the_fisher_diagonal_in_the_eigenbasis():
+    """EK-FAC of GGN^loss has the diagonal of Q^T F Q for eigenvalues (Eq. 11)."""
+    denoiser = tiny_denoiser(label_dropout=0.1)
+    samples = with_targets(random_samples(denoiser, 5))
+    layout = parameter_layout(denoiser.unet)
+    _, ekfac = fit(denoiser, samples)
+    fisher = dense_empirical_fisher(denoiser, layout, samples)
+    rotated = ekfac.basis.rotate(ekfac.basis.rotate(fisher).T)
+    torch.testing.assert_close(
+        ekfac.eigenvalues, rotated.diagonal(), rtol=1e-8, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("empirical", [False, True])
+def test_reduce_equals_a_loop_over_examples(empirical):
+    """Reduce sums over positions and, for GGN^loss, averages an example's draws first.
+
+    The reference reads a and b of one sample at a time off the layer itself.
+    """
+    denoiser, draws = tiny_denoiser(), 2
+    samples = random_samples(denoiser, 6)
+    if empirical:
+        samples = replace(with_targets(samples), probes=torch.ones(6, 1, 1, 1).double())
+    layout = parameter_layout(denoiser.unet)
+    number = [layer.name for layer in layout.layers].index("conv_in")
+    conv, rows = denoiser.unet.conv_in, []
+    for one in parts(samples, 1):
+        seen = []
+        handle = conv.register_forward_hook(lambda m, i, o, s=seen: s.extend((i[0], o)))
+        prediction = denoiser.predict(one.x_t, one.timesteps, one.labels)
+        handle.remove()
+        b = torch.autograd.grad(one.objective(prediction), seen[1])[0]
+        padded = torch.nn.functional.pad(seen[0].detach(), (1, 1, 1, 1))[0]
+        patches = [
+            [*padded[:, i : i + 3, j : j + 3].flatten().tolist(), 1.0]
+            for i in range(4)
+            for j in range(4)
+        ]
+        a = torch.tensor(patches, dtype=torch.float64).mean(0)
+        rows.append((a, b[0].sum((1, 2))))
+    if empirical:
+        rows = [
+            tuple((x + y) / 2 for x, y in zip(rows[i], rows[i + 1], strict=True))
+            for i in range(0, 6, draws)
+        ]
+    expected = [
+        sum(torch.outer(row[k], row[k]) for row in rows) / len(rows) for k in (0, 1)
+    ]
+    factors = fit_factors(denoiser, layout, [samples], "reduce", draws)
+    torch.testing.assert_close(factors.input_covariance[number], expected[0])
+    torch.testing.assert_close(factors.gradient_covariance[number], expected[1])
+
+
+def test_summed_batches_have_the_expectation_of_single_samples():
+    """Over all sign patterns, the square of the sum averages to the sum of squares."""
+    denoiser = tiny_denoiser()
+    samples = with_targets(random_samples(denoiser, 3))
+    basis = fit(denoiser, samples)[1].basis
+    alone = fit_corrected_eigenvalues(denoiser, basis, parts(samples, 1))
+    patterns = [
+        replace(samples, probes=torch.tensor(signs).double().view(3, 1, 1, 1))
+        for signs in itertools.product((-1.0, 1.0), repeat=3)
+    ]
+    together = fit_corrected_eigenvalues(denoiser, basis, patterns)
+    torch.testing.assert_close(together, alone)
+
+
+def test_whitening_twice_is_solving():
+    """The inverse square root, applied twice, is the damped inverse."""
+    denoiser = linear_denoiser()
+    samples = random_samples(denoiser, 7)
+    layout = parameter_layout(denoiser.unet)
+    hessian = block_diagonal(dense_ggn(denoiser, layout, samples), layout)
+    _, ekfac = fit(denoiser, exact_samples(denoiser, samples))
+    g = torch.Generator().manual_seed(0)
+    vectors = torch.randn(3, layout.num_params, generator=g).double()
+    whitened = ekfac.whiten(vectors, 0.1)
+    torch.testing.assert_close(ekfac.whiten(whitened, 0.1), ekfac.solve(vectors, 0.1))
+    values, q = torch.linalg.eigh(hessian + 0.1 * torch.eye(len(hessian)).double())
+    expected = vectors @ (q * values.rsqrt()) @ q.T
+    torch.testing.assert_close(whitened, expected)
 
 
 class Flattened(nn.Module):
@@ -112,11 +229,28 @@ class Flattened(nn.Module):
         return self.denoiser.predict(x_t, timesteps.long(), labels.long()).flatten(1)
 
 
-@pytest.mark.parametrize("operator", [KFACLinearOperator, EKFACLinearOperator])
-def test_products_equal_curvlinops(operator):
-    """K-FAC-expand and EK-FAC agree with curvlinops on a conditional attention UNet."""
+@pytest.mark.parametrize("fisher_type", ["type-2", "empirical"])
+@pytest.mark.parametrize(
+    ("operator", "kfac_approx"),
+    [
+        (KFACLinearOperator, "expand"),
+        (KFACLinearOperator, "reduce"),
+        (EKFACLinearOperator, "expand"),
+    ],
+)
+def test_products_equal_curvlinops(operator, fisher_type, kfac_approx):
+    """Both GGNs, expand and reduce, agree with curvlinops on an attention UNet.
+
+    curvlinops averages no draws before the outer product, so neither does this test.
+    EK-FAC with reduce is left out: curvlinops corrects the eigenvalues of the reduced
+    gradients there, this project those of the gradients themselves.
+    """
     denoiser = tiny_denoiser(label_dropout=0.1)
     samples = random_samples(denoiser, 4)
+    targets = torch.zeros(4, 16, dtype=torch.float64)
+    if fisher_type == "empirical":
+        samples = with_targets(samples)
+        targets = samples.targets.flatten(1)
     layout = parameter_layout(denoiser.unet)
     packed = torch.cat(
         [samples.x_t.flatten(1), samples.timesteps[:, None], samples.labels[:, None]], 1
@@ -126,13 +260,15 @@ def test_products_equal_curvlinops(operator):
         Flattened(denoiser),
         nn.MSELoss(reduction="sum"),  # draws with std sqrt(1/2): Eq. 9, not Eq. 10
         parameters,
-        [(packed, torch.zeros(len(packed), 16, dtype=torch.float64))],
-        fisher_type="type-2",
-        kfac_approx="expand",
+        [(packed, targets)],
+        fisher_type=fisher_type,
+        kfac_approx=kfac_approx,
         separate_weight_and_bias=False,
         check_deterministic=False,
     )
-    kfac, ekfac = fit(denoiser, exact_samples(denoiser, samples))
+    if fisher_type == "type-2":
+        samples = exact_samples(denoiser, samples)
+    kfac, ekfac = fit(denoiser, samples, kfac_approx=kfac_approx)
     ours = ekfac if operator is EKFACLinearOperator else kfac
     g = torch.Generator().manual_seed(1)
     vector = [torch.randn(p.shape, generator=g).double() for p in parameters]
@@ -146,7 +282,7 @@ def test_random_probes_are_unbiased_with_factor_two():
     denoiser = linear_denoiser(2, ())
     samples = random_samples(denoiser, 1)
     layout = parameter_layout(denoiser.unet)
-    repeats = 20_000
+    repeats = 6_000
     probes = torch.randn(
         repeats, *denoiser.shape, generator=torch.Generator().manual_seed(2)
     )
@@ -157,37 +293,60 @@ def test_random_probes_are_unbiased_with_factor_two():
         probes.double(),
     )
     basis = fit(denoiser, exact_samples(denoiser, samples))[1].basis
-    estimate = fit_corrected_eigenvalues(denoiser, basis, [many])
+    estimate = fit_corrected_eigenvalues(denoiser, basis, parts(many, 3))
     ggn = dense_ggn(denoiser, layout, samples)
     exact = basis.rotate(basis.rotate(ggn).T).diagonal()
-    # The square of a normal variable has standard deviation sqrt(2) times its mean.
-    tolerance = 5 * (2 / repeats) ** 0.5
+    # The square of a normal variable has standard deviation sqrt(2) times its mean, and
+    # each batch gives one.
+    tolerance = 5 * (2 * 3 / repeats) ** 0.5
     torch.testing.assert_close(estimate, exact, rtol=tolerance, atol=1e-9)
 
 
-def test_curvature_does_not_depend_on_batches_or_interruption():
-    """One batch, many batches and a run that went on from saved sums agree."""
+@pytest.mark.parametrize("kfac_approx", ["expand", "reduce"])
+def test_factors_do_not_depend_on_batches(kfac_approx):
+    """One batch and many give the same factors."""
     denoiser = tiny_denoiser()
-    samples = random_samples(denoiser, 6)
-    parts = [part(samples, i, i + 2) for i in range(0, 6, 2)]
-    _, whole = fit(denoiser, samples)
-    _, batched = fit(denoiser, samples, parts)
-    torch.testing.assert_close(whole.eigenvalues, batched.eigenvalues)
+    samples = with_targets(random_samples(denoiser, 6))
+    layout = parameter_layout(denoiser.unet)
+    whole = fit_factors(denoiser, layout, [samples], kfac_approx, 2)
+    batched = fit_factors(denoiser, layout, parts(samples, 2), kfac_approx, 2)
+    torch.testing.assert_close(whole.input_covariance, batched.input_covariance)
+    torch.testing.assert_close(whole.gradient_covariance, batched.gradient_covariance)
 
-    layout, saved = whole.basis.layout, {}
 
-    def stop_after_first(sums):
-        saved.update({name: value.clone() for name, value in sums.items()})
-        raise KeyboardInterrupt
+def test_interrupted_passes_go_on_to_the_same_bits():
+    """A run that goes on from saved sums equals one that was never stopped."""
+    denoiser = tiny_denoiser()
+    layout = parameter_layout(denoiser.unet)
+    batches = parts(random_samples(denoiser, 6), 2)
+    basis = fit(denoiser, random_samples(denoiser, 6))[1].basis
 
-    with pytest.raises(KeyboardInterrupt):
-        fit_corrected_eigenvalues(
-            denoiser, whole.basis, parts, on_batch=stop_after_first
-        )
-    resumed = fit_corrected_eigenvalues(denoiser, whole.basis, parts[1:], saved)
-    straight = fit_corrected_eigenvalues(denoiser, whole.basis, parts)
-    assert torch.equal(resumed, straight)
-    assert layout.num_params == len(resumed)
+    def eigenvalues(batches, **resume):
+        return fit_corrected_eigenvalues(denoiser, basis, batches, **resume)
+
+    def factors(batches, **resume):
+        found = fit_factors(denoiser, layout, batches, **resume)
+        return found.input_covariance + found.gradient_covariance
+
+    for run in (eigenvalues, factors):
+        saved = {}
+
+        def stop(sums, saved=saved):
+            saved.update({name: value.clone() for name, value in sums.items()})
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run(batches, on_batch=stop)
+        resumed, straight = run(batches[1:], state=saved), run(batches)
+        assert all(map(torch.equal, resumed, straight))
+
+
+def test_an_unknown_approximation_is_refused():
+    """The message lists those there are."""
+    denoiser = linear_denoiser()
+    layout = parameter_layout(denoiser.unet)
+    with pytest.raises(ValueError, match="no K-FAC approximation 'exact'.*expand"):
+        fit_factors(denoiser, layout, [random_samples(denoiser, 2)], "exact")
 
 
 def test_rotation_preserves_inner_products():

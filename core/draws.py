@@ -6,7 +6,8 @@ processes. Draws are made on the CPU and then moved, so a GPU sees the same numb
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -28,12 +29,15 @@ class Draws:
         noise: Standard normal noise, shape (S, C, H, W).
         drop_label: Whether the class label is replaced by the null label, shape (S,).
         flip: Whether the picture is mirrored, shape (S,).
+        weights: Factors of the costs, shape (S,), float32: the mean of weight times
+            cost estimates the mean over all timesteps. Ones for a uniform proposal.
     """
 
     timesteps: Tensor
     noise: Tensor
     drop_label: Tensor
     flip: Tensor
+    weights: Tensor
 
     def __len__(self) -> int:
         """Return the number of draws S."""
@@ -41,40 +45,122 @@ class Draws:
 
     def __getitem__(self, index) -> "Draws":
         """Return the draws at a slice or an index tensor."""
-        return Draws(
-            self.timesteps[index],
-            self.noise[index],
-            self.drop_label[index],
-            self.flip[index],
-        )
+        return self._each(lambda values: values[index])
 
     def to(self, device: torch.device | str) -> "Draws":
         """Return the same draws on another device."""
-        return Draws(
-            self.timesteps.to(device),
-            self.noise.to(device),
-            self.drop_label.to(device),
-            self.flip.to(device),
-        )
+        return self._each(lambda values: values.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Draws":
+        return Draws(*(change(getattr(self, f.name)) for f in fields(self)))
 
 
-def stratified_timesteps(
-    num_draws: int, generator: torch.Generator, start: int, stop: int
-) -> Tensor:
-    """Return timesteps of which each lies uniformly in its own slice of [start, stop).
+def systematic(num_draws: int, generator: torch.Generator) -> Tensor:
+    """Return equally spaced positions in [0, 1) behind one random offset, ascending.
 
-    The slices have equal width, so the mean over the draws is an unbiased and less
-    noisy estimate of the mean over all timesteps (0.74 instead of 0.48 Spearman between
-    two sets of 32 draws). The order is random, so any subset of the draws is also
-    spread out.
+    Each of the equal slices of [0, 1) holds one position, uniform in its slice.
 
     Returns:
-        Timesteps, shape (num_draws,), int64.
+        Shape (num_draws,), float64.
     """
-    position = torch.arange(num_draws) + torch.rand(num_draws, generator=generator)
-    timesteps = start + (position * ((stop - start) / num_draws)).floor().long()
-    timesteps = timesteps.clamp(max=stop - 1)
-    return timesteps[torch.randperm(num_draws, generator=generator)]
+    offset = torch.rand(1, generator=generator, dtype=torch.float64)
+    return (torch.arange(num_draws) + offset) / num_draws
+
+
+def drawn_timesteps(positions: Tensor, proposal: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the proposal's quantiles at the positions, and their importance weights.
+
+    Args:
+        positions: In [0, 1), shape (S,), float64.
+        proposal: Positive, shape (T',), float64; only ratios count.
+
+    Returns:
+        Timesteps, shape (S,), int64, each t with probability q_t = proposal_t / sum;
+        and weights 1 / (T' q_t), shape (S,), float32.
+    """
+    probabilities = proposal / proposal.sum()
+    bounds = probabilities.cumsum(0)[:-1]  # without the last, rounding cannot leave T'
+    timesteps = torch.searchsorted(bounds, positions, right=True)
+    return timesteps, (1 / (len(proposal) * probabilities[timesteps])).float()
+
+
+def cosine_basis(size: int) -> Tensor:
+    """Return the orthonormal cosines (DCT-II) of a side, rows by frequency, float64."""
+    steps = torch.arange(size, dtype=torch.float64)
+    rows = torch.cos(torch.pi * steps[:, None] * (steps + 0.5) / size)
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+def orthogonal_noise(
+    num_draws: int, shape: tuple[int, ...], generator: torch.Generator
+) -> Tensor:
+    """Return standard normal pictures that are orthogonal to each other, band by band.
+
+    The coordinates are the cosine coefficients of the channels, by frequency, in blocks
+    of as many as there are draws. In each block the draws point in the orthogonal
+    directions of a uniformly random rotation, with lengths of their own: alone, each
+    picture is standard normal; together they cover the coarse structure evenly, to
+    which a denoiser is most sensitive.
+
+    Args:
+        num_draws: S.
+        shape: Shape (C, H, W).
+        generator: Source of every number drawn.
+
+    Returns:
+        Shape (S, C, H, W), float32.
+    """
+    channels, height, width = shape
+    size = channels * height * width
+    side = min(num_draws, size)
+    if side == 1:
+        return torch.randn(num_draws, *shape, generator=generator)
+    groups, blocks = -(-num_draws // side), -(-size // side)
+    normal = torch.randn(
+        2, groups, blocks, side, side, generator=generator, dtype=torch.float64
+    )
+    directions, upper = torch.linalg.qr(normal[0])
+    # The signs make the rotation uniform, whatever the convention of the library.
+    directions = directions * upper.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
+    lengths = normal[1].norm(dim=-1, keepdim=True)
+    coordinates = (directions * lengths).transpose(1, 2).reshape(groups * side, -1)
+
+    rows, columns = torch.arange(height)[:, None], torch.arange(width)
+    frequency = (rows**2 + columns**2).expand(shape).flatten()
+    spectrum = torch.empty(num_draws, size, dtype=torch.float64)
+    spectrum[:, frequency.argsort(stable=True)] = coordinates[:num_draws, :size]
+    spectrum = spectrum.view(num_draws, *shape)
+    return (cosine_basis(height).T @ spectrum @ cosine_basis(width)).float()
+
+
+def one_fold(
+    num_draws: int,
+    shape: tuple[int, ...],
+    proposal: Tensor,
+    generator: torch.Generator,
+    label_dropout: float,
+    flip: bool,
+) -> Draws:
+    """Return draws that are a complete estimate, in order of their timesteps.
+
+    Neighbouring timesteps form antithetic pairs: they share a label and a mirror and
+    see opposite noise, so the part of the gradient that is odd in the noise, such as
+    the product of picture and noise, almost cancels. Labels are dropped and pictures
+    mirrored at regular intervals. Each draw by itself is distributed as in training, so
+    no expectation changes.
+    """
+    pairs = torch.arange(num_draws) // 2
+    num_pairs = (num_draws + 1) // 2
+    timesteps, weights = drawn_timesteps(systematic(num_draws, generator), proposal)
+    noise = orthogonal_noise(num_pairs, shape, generator)[pairs]
+    noise[1::2] *= -1
+    # Systematic sampling of yes and no: a dropped label after every 1 / p pairs.
+    drop = (torch.arange(num_pairs) + 1) * label_dropout
+    drop = drop + torch.rand(1, generator=generator, dtype=torch.float64)
+    drop = drop.floor() > (drop - label_dropout).floor()
+    mirrored = torch.arange(num_pairs) + torch.randint(2, (1,), generator=generator)
+    mirrored = (mirrored % 2 == 1) & flip
+    return Draws(timesteps, noise, drop[pairs], mirrored[pairs], weights)
 
 
 def make_draws(
@@ -86,8 +172,9 @@ def make_draws(
     flip: bool = False,
     timestep_range: tuple[int, int] | None = None,
     num_folds: int = 1,
+    proposal: Tensor | None = None,
 ) -> Draws:
-    """Return draws with stratified timesteps, in folds that are each stratified.
+    """Return draws with systematic timesteps and antithetic noise, in complete folds.
 
     Args:
         num_draws: S, a multiple of `num_folds`.
@@ -98,6 +185,8 @@ def make_draws(
         flip: Whether to mirror half of the pictures.
         timestep_range: Half-open range of timesteps; None means [0, T).
         num_folds: Draws [f S/F, (f+1) S/F) form fold f, a complete estimate by itself.
+        proposal: How often each timestep is drawn, positive, shape (T,), only ratios
+            count; None draws all alike. The weights undo it.
 
     Raises:
         ValueError: If the draws do not divide into the folds, or the range is empty.
@@ -113,11 +202,23 @@ def make_draws(
             f"{num_draws} draws cannot be split into {num_folds} equal folds. "
             f"Choose a multiple of {num_folds}."
         )
-    per_fold = num_draws // num_folds
-    timesteps = torch.cat([
-        stratified_timesteps(per_fold, generator, start, stop) for _ in range(num_folds)
-    ])
-    noise = torch.randn(num_draws, *shape, generator=generator)
-    drop_label = torch.rand(num_draws, generator=generator) < label_dropout
-    flips = torch.rand(num_draws, generator=generator) < (0.5 if flip else 0.0)
-    return Draws(timesteps, noise, drop_label, flips)
+    if proposal is None:
+        proposal = torch.ones(num_train_timesteps)
+    folds = [
+        one_fold(
+            num_draws // num_folds,
+            shape,
+            proposal[start:stop].double(),
+            generator,
+            label_dropout,
+            flip,
+        )
+        for _ in range(num_folds)
+    ]
+    draws = Draws(
+        *(
+            torch.cat([getattr(fold, field.name) for fold in folds])
+            for field in fields(Draws)
+        )
+    )
+    return replace(draws, timesteps=draws.timesteps + start)

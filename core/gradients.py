@@ -35,7 +35,8 @@ def fold_gradients(
         layout: The layers of `denoiser.unet` that count.
         x_0: Clean example, shape (C, H, W).
         label: Class index, or None.
-        draws: S draws; fold f is the f-th of `num_folds` equal parts.
+        draws: S draws, whose weights multiply the costs; fold f is the f-th of
+            `num_folds` equal parts.
         num_folds: F.
         max_batch: Most draws in one pass; bounds the memory.
         on_fold: Called with (folds done, folds in all); may raise to stop.
@@ -50,7 +51,8 @@ def fold_gradients(
         for fold in range(num_folds):
             total, value = None, 0.0
             for part in draws_in_parts(draws, fold * per_fold, per_fold, max_batch):
-                cost = measurement(denoiser, x_0, label, part).sum() / per_fold
+                weighted = part.weights * measurement(denoiser, x_0, label, part)
+                cost = weighted.sum() / per_fold
                 parts = torch.autograd.grad(cost, parameters)
                 total = parts if total is None else torch._foreach_add(total, parts)
                 value = value + cost.detach()

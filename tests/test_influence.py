@@ -1,5 +1,7 @@
 """Scores of Eq. 6 from first principles, and what is said about them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -26,7 +28,7 @@ DAMPING = 0.3
 
 def double(draws: Draws) -> Draws:
     """Return the draws with noise in float64."""
-    return Draws(draws.timesteps, draws.noise.double(), draws.drop_label, draws.flip)
+    return replace(draws, noise=draws.noise.double())
 
 
 class Ridge:

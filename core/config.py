@@ -181,7 +181,7 @@ _FASHION_CPU = CollectionConfig(
         image_size=16,
         channels=1,
         label_columns=("name",),
-        limit=1000,  # classes are mixed in the file: 475 bags, 525 sneakers
+        limit=1000,  # classes are mixed in the file: 525 bags, 475 sneakers
     ),
     model=ModelConfig(block_out_channels=(24, 48), attention=(False, True)),
     train=TrainConfig(
@@ -227,8 +227,14 @@ def _gpu(config: CollectionConfig) -> CollectionConfig:
     """Return the large sibling: all pictures, a wider model, the paper's draws."""
     return replace(
         config,
-        data=replace(config.data, keep=()),
-        model=replace(config.model, block_out_channels=(64, 128, 192)),
+        data=replace(
+            config.data, image_size=max(32, config.data.image_size), keep=(), limit=None
+        ),
+        model=replace(
+            config.model,
+            block_out_channels=(64, 128, 192),
+            attention=(False, True, True),
+        ),
         train=replace(
             config.train,
             num_steps=50_000,

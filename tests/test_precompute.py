@@ -158,4 +158,4 @@ def test_a_pixel_model_without_classes_is_built_and_asked(tmp_path):
     assert np.mean(off < 2 * sketch.standard_errors) > 0.9
     assert full.standard_errors.mean() < sketch.standard_errors.mean()
     made = explorer.generate(None, 5, "ddim", 5, 1.0)
-    assert made.pixels.shape == (1, 32, 32)
+    assert made.pixels.shape == (1, 16, 16)

@@ -79,6 +79,7 @@ class CurvatureConfig:
     factor_draws: int = 250  # draws per example for the Kronecker factors, App. J.4
     eigenvalue_draws: int = 125  # draws per example for the corrected eigenvalues
     batch_size: int = 64  # (example, draw) pairs at a time, for the factors
+    max_positions: int | None = 64  # per sample and layer, for the input covariance
     # Pairs whose gradients are summed before squaring, for the eigenvalues: cheaper and
     # noisier the larger it is.
     group_size: int = 32

@@ -26,7 +26,12 @@ from torch import Tensor, nn
 
 from core.diffusion import Denoiser
 from core.parameters import Layout, attributed_parameters, flatten_gradients
-from core.patches import input_covariance, input_moments, layer_inputs
+from core.patches import (
+    input_covariance,
+    input_moments,
+    layer_inputs,
+    row_moments,
+)
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,8 @@ def recorded_gradients(
         yield i, module, record[layer.name][0], gradients[i]
 
 
+KFAC_APPROXIMATIONS = ("expand", "reduce")
+
 Sums = dict[str, Tensor]
 
 
@@ -210,6 +217,7 @@ def fit_factors(
     batches: Iterable[Samples],
     kfac_approx: str = "expand",
     draws_per_example: int = 1,
+    max_positions: int | None = None,
     state: Sums | None = None,
     on_batch: Callable[[Sums], None] | None = None,
     on_end: Callable[[Sums], None] | None = None,
@@ -225,6 +233,10 @@ def fit_factors(
         draws_per_example: For GGN^loss with "reduce", whose average over the draws of
             an example comes before the outer product (App. C, the bars): so many
             samples in a row are draws of one example, and batches hold whole examples.
+        max_positions: For "expand", a layer with k times as many positions takes its
+            input covariance from every k-th sample of a batch alone: neighbouring
+            positions say nearly the same, and their products are most of the work.
+            None takes all.
         state: Running sums to go on from, as given to `on_batch`.
         on_batch: Called with the running sums after every batch, to save or to stop.
         on_end: Called with the final sums, to add those of other processes to them.
@@ -237,13 +249,16 @@ def fit_factors(
             f"There is no K-FAC approximation '{kfac_approx}'. "
             f"Choose one of {', '.join(KFAC_APPROXIMATIONS)}."
         )
-    moments = KFAC_APPROXIMATIONS[kfac_approx]
     sums = state if state is not None else {}
     for samples in batches:
         empirical = samples.targets is not None
         averaged = draws_per_example if empirical and kfac_approx == "reduce" else 1
         for i, module, a, b in recorded_gradients(denoiser, layout, samples):
-            for name, value in moments(module, layout.layers[i], a, b, averaged):
+            if kfac_approx == "expand":
+                moments = _expand_moments(module, a, b, max_positions)
+            else:
+                moments = _reduce_moments(module, a, b, averaged)
+            for name, value in moments:
                 _add(sums, f"{i}.{name}", value)
         count = torch.tensor(len(samples.x_t) / averaged, device=denoiser.device)
         _add(sums, "count", count)
@@ -262,26 +277,26 @@ def _add(sums: Sums, name: str, value: Tensor) -> None:
         sums[name] = value.double()
 
 
-def _expand_moments(module, layer, a, b, averaged) -> Iterator[tuple[str, Tensor]]:
+def _expand_moments(module, a, b, max_positions) -> Iterator[tuple[str, Tensor]]:
     """Yield a batch's sums of a a^T and b b^T over samples and positions."""
-    for name, value in input_moments(module, layer, a).items():
+    b = layer_gradients(module, b)
+    step = max(1, b.shape[1] // max_positions) if max_positions else 1
+    for name, value in input_moments(module, a[::step]).items():
         yield f"input.{name}", value
-    b = layer_gradients(module, b).flatten(0, 1)
+    b = b.flatten(0, 1)
     yield "gradient", b.T @ b
 
 
-def _reduce_moments(module, layer, a, b, averaged) -> Iterator[tuple[str, Tensor]]:
+def _reduce_moments(module, a, b, averaged) -> Iterator[tuple[str, Tensor]]:
     """Yield a batch's sums of outer products of a's mean and b's sum over positions."""
-    a = layer_inputs(module, layer, a).mean(1)
+    a = layer_inputs(module, a).mean(1)
     b = layer_gradients(module, b).sum(1)
     if averaged > 1:
         a = a.unflatten(0, (-1, averaged)).mean(1)
         b = b.unflatten(0, (-1, averaged)).mean(1)
-    yield "input.rows", a.T @ a
+    for name, value in row_moments(a).items():
+        yield f"input.{name}", value
     yield "gradient", b.T @ b
-
-
-KFAC_APPROXIMATIONS = {"expand": _expand_moments, "reduce": _reduce_moments}
 
 
 def _factors_from_sums(layout: Layout, sums: Sums) -> Factors:
@@ -293,7 +308,7 @@ def _factors_from_sums(layout: Layout, sums: Sums) -> Factors:
             for name, value in sums.items()
             if name.startswith(prefix)
         }
-        inputs.append(input_covariance(layer, moments, sums["count"]))
+        inputs.append(input_covariance(layer, moments))
         gradients.append(sums[f"{i}.gradient"] / sums["count"])
     return Factors(layout, tuple(inputs), tuple(gradients))
 

@@ -21,61 +21,65 @@ from core.parameters import Layer
 SHIFTS = [(i, j) for i in range(3) for j in range(-2, 3) if (i, j) >= (0, 0)]
 
 
-def layer_inputs(module: nn.Module, layer: Layer, a: Tensor) -> Tensor:
-    """Return a layer's input as rows, shape (B, L, D_in): positions L, bias as ones."""
+def layer_inputs(module: nn.Module, a: Tensor) -> Tensor:
+    """Return a layer's input, without bias, as rows: positions L, shape (B, L, D)."""
     if isinstance(module, nn.Conv2d):
-        a = F.unfold(
+        return F.unfold(
             a, module.kernel_size, module.dilation, module.padding, module.stride
         ).mT
-    else:
-        a = a.reshape(len(a), -1, a.shape[-1])
-    if layer.has_bias:
-        a = torch.cat([a, a.new_ones(*a.shape[:-1], 1)], dim=-1)
-    return a
+    return a.reshape(len(a), -1, a.shape[-1])
 
 
-def input_moments(module: nn.Module, layer: Layer, a: Tensor) -> dict[str, Tensor]:
+def input_moments(module: nn.Module, a: Tensor) -> dict[str, Tensor]:
     """Return sums over a batch from which `input_covariance` makes the covariance.
 
     Args:
         module: The layer.
-        layer: Its shape.
         a: What the layer was given: (B, C, H, W) or (B, ..., D).
 
     Returns:
-        Tensors that add up over batches: "rows" (D_in, D_in), or for 3x3 convolutions
-        those of `_shift_moments`.
+        Tensors that add up over batches: those of `row_moments`, or for 3x3
+        convolutions those of `_shift_moments`.
     """
     if _keeps_size(module):
         return _shift_moments(a)
-    rows = layer_inputs(module, layer, a)
-    positions = rows.shape[1]
-    rows = rows.flatten(0, 1)
-    return {"rows": rows.T @ rows / positions}
+    return row_moments(layer_inputs(module, a).flatten(0, 1))
 
 
-def input_covariance(layer: Layer, moments: dict[str, Tensor], count: Tensor) -> Tensor:
+def row_moments(rows: Tensor) -> dict[str, Tensor]:
+    """Return the sums over rows (R, D).
+
+    Returns:
+        "products" (D, D): of a a^T. "sums" (D,): of a. "count": R.
+    """
+    return {
+        "products": rows.T @ rows,
+        "sums": rows.sum(0),
+        "count": rows.new_tensor(len(rows)),
+    }
+
+
+def input_covariance(layer: Layer, moments: dict[str, Tensor]) -> Tensor:
     """Return the mean of a a^T over examples and positions, shape (D_in, D_in).
 
     Args:
         layer: The layer's shape.
         moments: Sums of `input_moments` over all batches.
-        count: Examples in all.
     """
-    if "rows" in moments:
-        return moments["rows"] / count
-    blocks = _shift_blocks(moments)  # (3, 3, C, 3, 3, C)
-    patches = blocks.permute(2, 0, 1, 5, 3, 4).flatten(3).flatten(0, 2)
+    count = moments["count"].view(1, 1)
+    if "products" in moments:
+        products, sums = moments["products"], moments["sums"][:, None]
+    else:
+        blocks = _shift_blocks(moments)  # (3, 3, C, 3, 3, C)
+        products = blocks.permute(2, 0, 1, 5, 3, 4).flatten(3).flatten(0, 2)
+        patches = F.unfold(moments["image"][None], 3, padding=1)
+        sums = patches[0].sum(1, keepdim=True)
     if layer.has_bias:
-        image = moments["image"]
-        positions = image.shape[1] * image.shape[2]
-        sums = F.unfold(image[None], 3, padding=1)[0].sum(1, keepdim=True)
-        ones = (count * positions).view(1, 1)
-        patches = torch.cat([
-            torch.cat([patches, sums], 1),
-            torch.cat([sums.T, ones], 1),
+        products = torch.cat([
+            torch.cat([products, sums], 1),
+            torch.cat([sums.T, count], 1),
         ])
-    return patches / (count * moments["image"][0].numel())
+    return products / count
 
 
 def _keeps_size(module: nn.Module) -> bool:
@@ -96,7 +100,7 @@ def _shift_moments(x: Tensor) -> dict[str, Tensor]:
         x(p) x(p + d)^T. "edge_rows" (2, 3, C, C): the same within the first and the
         last row, for d = (0, 0..2). "edge_columns" (2, 3, C, C): within the first and
         the last column, for d = (0..2, 0). "corners" (2, 2, C, C): of the four corners.
-        "image" (C, H, W): the sum of the pictures.
+        "image" (C, H, W): the sum of the pictures. "count": pixels.
     """
     pixels = x.permute(0, 2, 3, 1)  # (B, H, W, C)
     # Two zeros after each row and two rows of zeros after each picture: a shifted
@@ -119,6 +123,7 @@ def _shift_moments(x: Tensor) -> dict[str, Tensor]:
             _products(pixels[:, i, j], [0]) for i in (0, -1) for j in (0, -1)
         ]).view(2, 2, channels, channels),
         "image": x.sum(0),
+        "count": x.new_tensor(x[:, 0].numel()),
     }
 
 

@@ -190,6 +190,7 @@ class CurvatureStage:
                 batches,
                 settings.kfac_approx,
                 settings.factor_draws,
+                settings.max_positions,
                 **hooks,
             ),
         )

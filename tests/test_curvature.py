@@ -314,6 +314,30 @@ def test_factors_do_not_depend_on_batches(kfac_approx):
     torch.testing.assert_close(whole.gradient_covariance, batched.gradient_covariance)
 
 
+def test_thinning_takes_the_input_of_every_kth_sample():
+    """Layers of 16 positions use every fourth sample when four are allowed."""
+    denoiser = tiny_denoiser()
+    samples = random_samples(denoiser, 8)
+    layout = parameter_layout(denoiser.unet)
+    number = [layer.name for layer in layout.layers].index("conv_in")
+    thinned = fit_factors(denoiser, layout, [samples], max_positions=4)
+    all_of = fit_factors(denoiser, layout, [samples])
+    kept = Samples(**{
+        name: value if value is None else value[::4]
+        for name, value in vars(samples).items()
+    })
+    of_kept = fit_factors(denoiser, layout, [kept])
+    torch.testing.assert_close(
+        thinned.input_covariance[number], of_kept.input_covariance[number]
+    )
+    torch.testing.assert_close(thinned.gradient_covariance, all_of.gradient_covariance)
+    for i, layer in enumerate(layout.layers):
+        if "time_emb" in layer.name:  # one position: nothing to leave out
+            torch.testing.assert_close(
+                thinned.input_covariance[i], all_of.input_covariance[i]
+            )
+
+
 def test_interrupted_passes_go_on_to_the_same_bits():
     """A run that goes on from saved sums equals one that was never stopped."""
     denoiser = tiny_denoiser()

@@ -19,11 +19,12 @@ LAYERS = {
 def moments_and_rows(module, x):
     """Return (covariance from two half batches, rows) of a layer's input."""
     layer = parameter_layout(nn.Sequential(module)).layers[0]
-    halves = [input_moments(module, layer, half) for half in (x[:2], x[2:])]
+    halves = [input_moments(module, half) for half in (x[:2], x[2:])]
     total = {name: halves[0][name] + halves[1][name] for name in halves[0]}
-    count = torch.tensor(float(len(x)))
-    rows = layer_inputs(module, layer, x).flatten(0, 1)
-    return input_covariance(layer, total, count), rows
+    rows = layer_inputs(module, x).flatten(0, 1)
+    if layer.has_bias:
+        rows = torch.cat([rows, torch.ones(len(rows), 1)], 1)
+    return input_covariance(layer, total), rows
 
 
 @pytest.mark.parametrize("kind", LAYERS)

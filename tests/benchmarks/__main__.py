@@ -4,9 +4,14 @@ import argparse
 import json
 from pathlib import Path
 
-from tests.benchmarks import self_influence
+from tests.benchmarks import curvature, estimators, noise, self_influence
 
-BENCHMARKS = {"self_influence": self_influence.run}
+BENCHMARKS = {
+    "curvature": curvature.run,
+    "estimators": estimators.run,
+    "noise": noise.run,
+    "self_influence": self_influence.run,
+}
 
 
 def main() -> None:
@@ -22,6 +27,8 @@ def main() -> None:
     print(text)
     if options.out is not None:
         options.out.write_text(text + "\n")
+    for line in result.get("lines", []):
+        print(line)
 
 
 if __name__ == "__main__":

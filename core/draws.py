@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import torch
+from scipy.stats import chi
 from torch import Tensor
 
 
@@ -98,7 +99,7 @@ def orthogonal_noise(
 
     The coordinates are the cosine coefficients of the channels, by frequency, in blocks
     of as many as there are draws. In each block the draws point in the orthogonal
-    directions of a uniformly random rotation, with lengths of their own: alone, each
+    directions of a uniformly random rotation, with stratified lengths: alone, each
     picture is standard normal; together they cover the coarse structure evenly, to
     which a denoiser is most sensitive.
 
@@ -117,13 +118,16 @@ def orthogonal_noise(
         return torch.randn(num_draws, *shape, generator=generator)
     groups, blocks = -(-num_draws // side), -(-size // side)
     normal = torch.randn(
-        2, groups, blocks, side, side, generator=generator, dtype=torch.float64
+        groups, blocks, side, side, generator=generator, dtype=torch.float64
     )
-    directions, upper = torch.linalg.qr(normal[0])
+    directions, upper = torch.linalg.qr(normal)
     # The signs make the rotation uniform, whatever the convention of the library.
     directions = directions * upper.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
-    lengths = normal[1].norm(dim=-1, keepdim=True)
-    coordinates = (directions * lengths).transpose(1, 2).reshape(groups * side, -1)
+    order = torch.rand(groups, blocks, side, generator=generator).argsort(-1)
+    offset = torch.rand(groups, blocks, side, generator=generator, dtype=torch.float64)
+    lengths = torch.from_numpy(chi.ppf((order + offset) / side, side))
+    coordinates = directions * lengths[..., None]
+    coordinates = coordinates.transpose(1, 2).reshape(groups * side, -1)
 
     rows, columns = torch.arange(height)[:, None], torch.arange(width)
     frequency = (rows**2 + columns**2).expand(shape).flatten()
@@ -143,24 +147,27 @@ def one_fold(
 ) -> Draws:
     """Return draws that are a complete estimate, in order of their timesteps.
 
-    Neighbouring timesteps form antithetic pairs: they share a label and a mirror and
-    see opposite noise, so the part of the gradient that is odd in the noise, such as
-    the product of picture and noise, almost cancels. Labels are dropped and pictures
-    mirrored at regular intervals. Each draw by itself is distributed as in training, so
-    no expectation changes.
+    Draws come in antithetic pairs: the same timestep, label and mirror, and opposite
+    noise, so the part of the gradient that is odd in the noise, such as the product of
+    picture and noise, cancels. Of an odd number a random one has no partner. Labels are
+    dropped and pictures mirrored at regular intervals. Each draw by itself is
+    distributed as in training, so no expectation changes.
     """
-    pairs = torch.arange(num_draws) // 2
     num_pairs = (num_draws + 1) // 2
-    timesteps, weights = drawn_timesteps(systematic(num_draws, generator), proposal)
-    noise = orthogonal_noise(num_pairs, shape, generator)[pairs]
-    noise[1::2] *= -1
+    timesteps, weights = drawn_timesteps(systematic(num_pairs, generator), proposal)
+    noise = orthogonal_noise(num_pairs, shape, generator)
     # Systematic sampling of yes and no: a dropped label after every 1 / p pairs.
     drop = (torch.arange(num_pairs) + 1) * label_dropout
     drop = drop + torch.rand(1, generator=generator, dtype=torch.float64)
     drop = drop.floor() > (drop - label_dropout).floor()
     mirrored = torch.arange(num_pairs) + torch.randint(2, (1,), generator=generator)
     mirrored = (mirrored % 2 == 1) & flip
-    return Draws(timesteps, noise, drop[pairs], mirrored[pairs], weights)
+    pairs = Draws(timesteps, noise, drop, mirrored, weights)
+    both = pairs[torch.arange(num_pairs).repeat_interleave(2)]
+    both.noise[1::2] *= -1
+    alone = 2 * int(torch.randint(num_pairs, (1,), generator=generator))
+    kept = torch.arange(2 * num_pairs) != alone + 1
+    return both if num_draws % 2 == 0 else both[kept]
 
 
 def make_draws(

@@ -43,12 +43,11 @@ def test_global_state_is_neither_read_nor_changed():
     assert numbers(0, "a") == first
 
 
-def test_each_fold_has_one_timestep_in_every_stratum():
-    """16 draws in 4 folds over 20 timesteps: every fold covers the four quarters."""
-    draws = make_draws(16, (1, 2, 2), 20, keyed_generator(0, "t"), num_folds=4)
-    for fold in range(4):
-        timesteps = draws.timesteps[4 * fold : 4 * fold + 4]
-        assert (timesteps // 5).sort().values.tolist() == [0, 1, 2, 3]
+def test_each_fold_has_one_pair_in_every_stratum():
+    """16 draws in 2 folds over 20 timesteps: a pair in every quarter of every fold."""
+    draws = make_draws(16, (1, 2, 2), 20, keyed_generator(0, "t"), num_folds=2)
+    for timesteps in draws.timesteps.view(2, 8):
+        assert (timesteps // 5).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("proposal", [None, torch.arange(1.0, 11.0)])
@@ -77,16 +76,17 @@ def test_each_draw_is_distributed_as_in_training(proposal):
     assert ((noise[1] / count - 1).abs() < 5 * (2 / count).sqrt()).all()
 
 
-def test_neighbours_see_opposite_noise():
-    """Draws 2i and 2i + 1 are antithetic and share label and mirror; no others do."""
+def test_pairs_see_opposite_noise():
+    """Draws 2i and 2i + 1 are antithetic and share all else; one of 7 is alone."""
     g = keyed_generator(0, "pairs")
-    draws = make_draws(14, (1, 2, 2), 20, g, 0.3, True, num_folds=2)
-    for fold in (draws[:7], draws[7:]):
-        noise = fold.noise.flatten(1)
-        assert torch.equal(noise[0:6:2], -noise[1:7:2])
-        assert len(noise.abs().unique(dim=0)) == 4
-        assert torch.equal(fold.drop_label[0:6:2], fold.drop_label[1:7:2])
-        assert torch.equal(fold.flip[0:6:2], fold.flip[1:7:2])
+    draws = make_draws(16, (1, 2, 2), 20, g, 0.3, True, num_folds=2)
+    assert torch.equal(draws.noise[::2], -draws.noise[1::2])
+    assert len(draws.noise.abs().unique(dim=0)) == 8
+    for name in ("timesteps", "drop_label", "flip", "weights"):
+        values = getattr(draws, name)
+        assert torch.equal(values[::2], values[1::2])
+    seen = make_draws(7, (1, 2, 2), 20, g).noise.abs().unique(dim=0, return_counts=True)
+    assert sorted(seen[1].tolist()) == [1, 2, 2, 2]
 
 
 def test_noise_is_standard_normal_and_orthogonal():
@@ -140,11 +140,11 @@ def linear_toy():
     return denoiser, parameter_layout(denoiser.unet), x_0
 
 
-def estimates(denoiser, layout, x_0, count, **settings):
-    """Return `count` gradients of one picture, 5 draws each, shape (count, P)."""
+def estimates(denoiser, layout, x_0, count, num_draws=5, **settings):
+    """Return `count` gradients of one picture by a few draws each, shape (count, P)."""
     g = keyed_generator(0, "estimates")
     draws = make_draws(
-        5 * count, x_0.shape, 20, g, flip=True, num_folds=count, **settings
+        num_draws * count, x_0.shape, 20, g, flip=True, num_folds=count, **settings
     )
     draws = replace(draws, noise=draws.noise.double())
     return fold_gradients(loss, denoiser, layout, x_0, None, draws, count)[0]
@@ -164,14 +164,15 @@ def test_estimate_is_unbiased(proposal):
 def test_antithetic_noise_cancels_between_pictures():
     """The difference of two pictures' gradients has far less noise than if independent.
 
-    In a linear model it is all odd in the noise, so what is left comes from timesteps.
+    In a linear model it is all odd in the noise, so what is left comes from the other
+    variables.
     """
     denoiser, layout, x_0 = linear_toy()
-    ours = [estimates(denoiser, layout, x, 300) for x in x_0]
+    ours = [estimates(denoiser, layout, x, 300, 8) for x in x_0]
     g = keyed_generator(0, "independent")
-    draws = make_draws(1500, x_0[0].shape, 20, g, flip=True)
-    order = torch.randperm(1500, generator=g)
-    noise = torch.randn(1500, 1, 2, 2, generator=g).double()
+    draws = make_draws(2400, x_0[0].shape, 20, g, flip=True)
+    order = torch.randperm(2400, generator=g)
+    noise = torch.randn(2400, 1, 2, 2, generator=g).double()
     draws = replace(draws[order], noise=noise)
     plain = [
         fold_gradients(loss, denoiser, layout, x, None, draws, 300)[0] for x in x_0

@@ -90,7 +90,7 @@ class GradientConfig:
     """How training gradients are estimated and stored."""
 
     num_draws: int = 250  # S, App. J.4
-    num_folds: int = 4  # independent parts of the draws, for standard errors
+    num_folds: int = 2  # independent parts of the draws, for standard errors
     # Damping as a multiple of the mean corrected eigenvalue. The paper's 1e-8 (App.
     # J.5) and this value rank alike, but scores at this one are less noisy and compress
     # better.
@@ -171,7 +171,7 @@ _GLYPHS_CPU = CollectionConfig(
     ),
     curvature=CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
     gradients=GradientConfig(num_draws=64),
-    samples=SampleConfig(num_samples=64, guidance_scale=2.0),
+    samples=SampleConfig(num_samples=64, guidance_scale=3.0),
 )
 
 _FASHION_CPU = CollectionConfig(

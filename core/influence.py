@@ -62,3 +62,13 @@ def split_reliability(first: np.ndarray, second: np.ndarray) -> float:
 def spearman_brown(reliability: float, factor: float) -> float:
     """Return the reliability expected of `factor` times as many draws."""
     return factor * reliability / (1 + (factor - 1) * reliability)
+
+
+def draws_factor(reliability: float, wanted: float) -> float:
+    """Return how many times as many draws give the wanted reliability.
+
+    The inverse of `spearman_brown`; infinite where the reliability is not positive.
+    """
+    if reliability <= 0:
+        return float("inf")
+    return wanted * (1 - reliability) / (reliability * (1 - wanted))

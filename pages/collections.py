@@ -80,6 +80,48 @@ def show_cost(costs: dict[str, float]) -> None:
     )
 
 
+QUALITIES = {
+    "split_reliability": "order from one half of the draws against the other's",
+    "reliability": "the same, expected of all draws",
+    "sketch_agreement": "order by the sketch against the exact one",
+    "index_agreement": "order by the full index against the exact one",
+    "error_agreement": "predicted against observed standard errors",
+}
+
+
+def show_quality(explorer: Explorer) -> None:
+    """Show how reliable the rankings were when tested, and what compression loses."""
+    st.subheader("How far to trust it", anchor=False)
+    quality = explorer.provenance.get("quality") or {}
+    if not quality:
+        st.caption("This collection does not record how reliable its rankings are.")
+        return
+    st.caption(
+        "Rank correlations (Spearman) over the gallery's samples: 1 is the same order, "
+        "0 is chance."
+    )
+    rows = [
+        (words, quality[name])
+        for name, words in QUALITIES.items()
+        if quality.get(name) is not None
+    ]
+    agreement = st.column_config.ProgressColumn(
+        "agreement", format="%.3f", min_value=0, max_value=1
+    )
+    st.dataframe(
+        pd.DataFrame(rows, columns=["what", "agreement"]),
+        hide_index=True,
+        width="stretch",
+        column_config={"agreement": agreement},
+    )
+    draws = explorer.provenance["settings"]["gradients"]["num_draws"]
+    if quality.get("draws_for_90") is not None:
+        st.caption(
+            f"Each training picture was measured with {draws} draws; "
+            f"{quality['draws_for_90']:.0f} would make the order agree to 0.90."
+        )
+
+
 def show_art(explorer: Explorer) -> None:
     """Show whose art the collection holds, and under which licences."""
     st.subheader("Whose art", anchor=False)
@@ -102,7 +144,7 @@ def show_making(explorer: Explorer) -> None:
     sections = [
         name
         for name, values in explorer.provenance.items()
-        if isinstance(values, dict) and values and name != "costs"
+        if isinstance(values, dict) and values and name not in ("costs", "quality")
     ]
     if not sections:
         st.caption("This collection does not record its settings.")
@@ -136,6 +178,7 @@ left, right = st.columns(2, gap="large")
 with left:
     show_making(explorer)
 with right:
+    show_quality(explorer)
     show_cost(explorer.provenance.get("costs", {}))
     show_art(explorer)
     show_adding(explorer)

@@ -21,6 +21,7 @@ from core.images import to_png
 from core.index import GradientIndex, balance
 from core.influence import (
     centred,
+    draws_factor,
     fold_statistics,
     spearman_brown,
     split_reliability,
@@ -90,7 +91,9 @@ def compute(
     queries, losses = first_one_first(
         lambda: sample_queries(config, denoiser, ekfac, samples, workspace)
     )
-    stage = gradient_stage(config, dataset, denoiser, ekfac)
+    stage = first_one_first(
+        lambda: gradient_stage(config, dataset, denoiser, ekfac, workspace)
+    )
     first_one_first(lambda: measure_slice(stage, workspace))
     rows, index, statistics = compute_gradients(
         stage, queries, workspace, index_folder(config, root), rank_and_size()
@@ -143,11 +146,13 @@ def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
     embeddings = embed_examples(clip_model, dataset)
     sample_embeddings = clip_model.embed_images(made.samples["pixels"].numpy())
 
-    answers = gallery_answers(rows)
     sketch = collection_sketch(
         config.seed, queries.shape[-1], config.gradients.sketch_dim
     )
-    calibration, error_agreement = check_errors(stage, queries, rows, statistics)
+    predicted, calibration, error_agreement = check_errors(
+        stage, queries, rows, statistics
+    )
+    answers = gallery_answers(rows, calibration * predicted)
     quality = assess(stage, queries, rows, made.index, statistics, sketch)
     quality["error_agreement"] = error_agreement
     quality = {name: number_or_none(value) for name, value in quality.items()}
@@ -211,25 +216,33 @@ def by_fold(rows: Rows, name: str) -> np.ndarray:
     return rows.arrays[name].transpose(2, 1, 0).astype(np.float64)
 
 
-def gallery_answers(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+def gallery_answers(
+    rows: Rows, training_variance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return centred scores (M, N) of the gallery and their standard errors (M, N).
 
-    The error adds the spread over the folds of the training draws to that over the
-    folds of the query's.
+    The error adds what the training draws leave, predicted for each score from all
+    scores' folds together because the spread of one score's few folds says little, to
+    the spread over the folds of the query's draws.
+
+    Args:
+        rows: Every example's results.
+        training_variance: Shape (M, N).
     """
-    scores, training_error = fold_statistics(centred(by_fold(rows, "panel_train")))
+    scores = centred(by_fold(rows, "panel_train").mean(0))
     _, query_error = fold_statistics(centred(by_fold(rows, "panel_query")))
-    return scores, np.hypot(training_error, query_error)
+    return scores, np.sqrt(training_variance + np.square(query_error))
 
 
 def check_errors(
     stage: GradientStage, queries: Tensor, rows: Rows, statistics: dict[str, Tensor]
-) -> tuple[float, float]:
-    """Return how the variance predicted for each score compares with that observed.
+) -> tuple[np.ndarray, float, float]:
+    """Return the variance predicted for each score, and how it compares with the folds.
 
     Returns:
-        Observed over predicted variance, the factor that treating coordinates as
-        independent misses; and the Spearman correlation of the two over examples.
+        The predicted variance (M, N); observed over predicted variance, the factor that
+        treating coordinates as independent misses; and the Spearman correlation of the
+        two over examples.
     """
     _, error = fold_statistics(centred(by_fold(rows, "panel_train")))
     observed = np.square(error)
@@ -238,7 +251,7 @@ def check_errors(
     spread = (weighted.square() * statistics["noise"]).sum(1).double().numpy()
     predicted = np.outer(spread, rows.arrays["level"].astype(np.float64))
     agreement = spearmanr(observed.mean(0), predicted.mean(0)).statistic
-    return float(observed.mean() / predicted.mean()), float(agreement)
+    return predicted, float(observed.mean() / predicted.mean()), float(agreement)
 
 
 def number_or_none(value: float) -> float | None:
@@ -257,9 +270,10 @@ def assess(
     """Return how far the gallery's scores can be trusted, each number with its name.
 
     `split_reliability`: Spearman between scores from two disjoint halves of the draws;
-    `reliability`: what that promises for all draws (Spearman-Brown); `index_agreement`
-    and `sketch_agreement`: Spearman of compressed with exact scores, and the share of
-    the ten most influential that they keep.
+    `reliability`: what that promises for all draws (Spearman-Brown); `draws_for_90`:
+    how many draws per example would make it 0.9; `index_agreement` and
+    `sketch_agreement`: Spearman of compressed with exact scores, and the share of the
+    ten most influential that they keep.
     """
     by_training = by_fold(rows, "panel_train")
     half = len(by_training) // 2
@@ -275,6 +289,7 @@ def assess(
     return {
         "split_reliability": split,
         "reliability": spearman_brown(split, 2),
+        "draws_for_90": stage.config.gradients.num_draws / 2 * draws_factor(split, 0.9),
         "index_agreement": split_reliability(from_index, exact),
         "index_top_ten": top_overlap(from_index, exact, 10),
         "sketch_agreement": split_reliability(from_sketch, exact),

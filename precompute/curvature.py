@@ -74,6 +74,7 @@ def curvature_samples(
                 g,
                 config.model.label_dropout,
                 config.train.horizontal_flip,
+                num_folds=num_draws,  # not in antithetic pairs, which add little here
             )
             if empirical:
                 signs = torch.randint(2, (num_draws, 1, 1, 1), generator=g)

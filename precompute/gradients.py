@@ -7,7 +7,7 @@ nothing to compression.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from core.draws import Draws, keyed_generator, make_draws
 from core.gradients import fold_gradients
 from core.index import GradientIndex, balance, create_once
 from core.measurements import MEASUREMENTS
+from core.proposal import timestep_proposal
 from core.sketch import Sketch, collection_sketch, pack_signs
 from precompute.train import encode_all
 from precompute.workspace import Workspace
@@ -37,7 +38,8 @@ class GradientStage:
         dataset: The training set.
         denoiser: The model.
         curvature: EK-FAC, on the model's device.
-        draws: The draws that all examples share, on the model's device.
+        draws: The draws that all examples share, on the model's device; None before
+            they are made.
         x_0: Clean examples, shape (N, C, H, W).
     """
 
@@ -45,7 +47,7 @@ class GradientStage:
     dataset: Dataset
     denoiser: Denoiser
     curvature: Curvature
-    draws: Draws
+    draws: Draws | None
     x_0: Tensor
 
     @property
@@ -70,10 +72,20 @@ class GradientStage:
 
 
 def gradient_stage(
-    config: CollectionConfig, dataset: Dataset, denoiser: Denoiser, curvature: Curvature
+    config: CollectionConfig,
+    dataset: Dataset,
+    denoiser: Denoiser,
+    curvature: Curvature,
+    workspace: Workspace,
 ) -> GradientStage:
-    """Return the stage: shared draws and encoded pictures, on the model's device."""
+    """Return the stage: shared draws and encoded pictures, on the model's device.
+
+    How often each timestep is drawn is measured once and kept in the workspace.
+    """
     device = denoiser.device
+    on_device = Curvature(curvature.basis.to(device), curvature.eigenvalues.to(device))
+    x_0 = encode_all(denoiser, dataset)
+    stage = GradientStage(config, dataset, denoiser, on_device, None, x_0)
     draws = make_draws(
         config.gradients.num_draws,
         denoiser.shape,
@@ -82,10 +94,27 @@ def gradient_stage(
         config.model.label_dropout,
         config.train.horizontal_flip,
         num_folds=config.gradients.num_folds,
+        proposal=measured_proposal(stage, workspace),
     )
-    on_device = Curvature(curvature.basis.to(device), curvature.eigenvalues.to(device))
-    x_0 = encode_all(denoiser, dataset)
-    return GradientStage(config, dataset, denoiser, on_device, draws.to(device), x_0)
+    return replace(stage, draws=draws.to(device))
+
+
+def measured_proposal(stage: GradientStage, workspace: Workspace) -> Tensor:
+    """Return how often each timestep is to be drawn, shape (T,)."""
+    saved = workspace.load("gradients", "proposal")
+    if saved is None:
+        proposal = timestep_proposal(
+            stage.denoiser,
+            stage.curvature,
+            stage.damping,
+            stage.x_0,
+            torch.from_numpy(stage.dataset.labels),
+            stage.config.seed,
+            stage.config.train.horizontal_flip,
+        )
+        workspace.save("gradients", "proposal", {"proposal": proposal})
+        return proposal
+    return saved[0]["proposal"]
 
 
 def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tensor]:
@@ -150,13 +179,20 @@ class Rows:
         )
         return np.lib.format.open_memmap(path, "r+")
 
-    def missing(self, part: tuple[int, int] = (0, 1)) -> list[range]:
-        """Return the positions of every unfinished chunk of one part of several."""
+    def chunks(self, part: tuple[int, int] = (0, 1)) -> list[range]:
+        """Return the positions of every chunk of one part of several."""
         which, parts = part
         return [
             range(i * self.chunk, min((i + 1) * self.chunk, self.num_examples))
-            for i in np.flatnonzero(self.done == 0).tolist()
-            if i % parts == which
+            for i in range(which, len(self.done), parts)
+        ]
+
+    def missing(self, part: tuple[int, int] = (0, 1)) -> list[range]:
+        """Return those chunks that are not finished."""
+        return [
+            chunk
+            for chunk in self.chunks(part)
+            if not self.done[chunk.start // self.chunk]
         ]
 
     def write(self, positions: range, **entries: np.ndarray) -> None:
@@ -222,7 +258,8 @@ def compute_gradients(
 
     remaining = rows.missing(part)
     todo = sum(map(len, remaining))
-    bar = tqdm(total=num_examples, desc="gradients", initial=num_examples - todo)
+    own = sum(map(len, rows.chunks(part)))
+    bar = tqdm(total=own, desc="gradients", initial=own - todo)
     for positions in remaining:
         started = time.time()
         folds = torch.stack([stage.rotated(position) for position in positions])

@@ -13,6 +13,7 @@ from core.gradients import fold_gradients
 from core.images import to_png
 from core.influence import centred
 from core.measurements import loss
+from core.proposal import timestep_proposal
 from core.query import query_draws
 
 CONFIG = collection_config("glyphs", "tiny")
@@ -30,6 +31,15 @@ def plain_scores(explorer, query, num_draws):
     )
     solved = curvature.solve(gradient, explorer.provenance["damping"])
     dataset = load_dataset(CONFIG.data)
+    every_x_0 = denoiser.encode(dataset.images())
+    proposal = timestep_proposal(
+        denoiser,
+        curvature,
+        explorer.provenance["damping"],
+        every_x_0,
+        torch.from_numpy(dataset.labels),
+        CONFIG.seed,
+    )
     draws = make_draws(
         CONFIG.gradients.num_draws,
         denoiser.shape,
@@ -37,13 +47,14 @@ def plain_scores(explorer, query, num_draws):
         keyed_generator(CONFIG.seed, "training draws"),
         CONFIG.model.label_dropout,
         num_folds=CONFIG.gradients.num_folds,
+        proposal=proposal,
     )
     rows = [
         fold_gradients(
             loss,
             denoiser,
             layout,
-            denoiser.encode(dataset.images([i]))[0],
+            every_x_0[i],
             int(dataset.labels[i]),
             draws,
             1,

@@ -13,6 +13,7 @@ from core.draws import Draws, keyed_generator, make_draws
 from core.gradients import fold_gradients
 from core.influence import (
     centred,
+    draws_factor,
     fold_statistics,
     predicted_change,
     spearman_brown,
@@ -95,7 +96,13 @@ class Ridge:
         """Return the scores of Eq. 6 under EK-FAC, (N,)."""
         samples = exact_samples(self.denoiser, self.samples())
         basis, _ = eigenbasis(fit_factors(self.denoiser, self.layout, [samples]))
-        curvature = Curvature(basis, fit_eigenvalues(self.denoiser, basis, [samples]))
+        ones = [
+            Samples(x_t[None], timestep[None], None, probe[None])
+            for x_t, timestep, probe in zip(
+                samples.x_t, samples.timesteps, samples.probes, strict=True
+            )
+        ]
+        curvature = Curvature(basis, fit_eigenvalues(self.denoiser, basis, ones))
         training = torch.cat([self.gradient(x) for x in self.x_0])
         query = curvature.solve(self.gradient(self.query), DAMPING)
         return (query @ training.T)[0]
@@ -174,3 +181,11 @@ def test_reliability_follows_spearman_brown():
     four = [truth + g.normal(size=20_000) / 2 for _ in range(2)]
     measured = split_reliability(four[0][None], four[1][None])
     assert abs(spearman_brown(expected, 4) - measured) < 0.02
+
+
+def test_draws_factor_undoes_spearman_brown():
+    """So many times the draws reach the wanted reliability; more are never fewer."""
+    for reliability in (0.2, 0.5, 0.95):
+        factor = draws_factor(reliability, 0.9)
+        assert spearman_brown(reliability, factor) == pytest.approx(0.9)
+    assert draws_factor(0.0, 0.9) == float("inf")

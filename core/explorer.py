@@ -39,7 +39,7 @@ class Query:
             (C', H', W'); None where it is the encoding of `pixels`.
         label: Class index the measurement is conditioned on; None means no label.
         description: What it is, in words, e.g. "Generated, seed 1184, DDIM, 50 steps".
-        facts: Settings worth showing: seed, sampler, steps, house, group, example id.
+        facts: Settings worth showing: seed, sampler, steps, class, example id.
     """
 
     kind: str

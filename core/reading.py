@@ -195,18 +195,30 @@ def sentence(answer: Answer, name: str) -> str:
     return said + " That is within two standard errors of zero: it may be nothing."
 
 
-def shares(answer: Answer, groups: pd.Series) -> pd.DataFrame:
+def shares(answer: Answer, groups: pd.Series, most: int = 8) -> pd.DataFrame:
     """Return how the positive influence divides over the groups of the examples.
 
     Args:
         answer: An influence answer.
         groups: The group of every example, in the answer's order.
+        most: Groups named; where there are more, the rest are one last row.
 
     Returns:
         One row per group, largest share first: `group`, `share` of the sum of positive
         scores, its standard `error` (errors of examples taken as independent; NaN where
         the answer has none), and the group's part of all `pictures`.
     """
+    frame = _shares_of_all(answer, groups)
+    if len(frame) <= most + 1:
+        return frame
+    rest = f"{len(frame) - most} others"
+    named = groups.astype(str).isin(frame["group"][:most])
+    frame = _shares_of_all(answer, groups.astype(str).where(named, rest))
+    is_rest = frame["group"] == rest
+    return pd.concat([frame[~is_rest], frame[is_rest]], ignore_index=True)
+
+
+def _shares_of_all(answer: Answer, groups: pd.Series) -> pd.DataFrame:
     positive = answer.scores > 0
     frame = pd.DataFrame({
         "group": groups.astype(str).to_numpy(),

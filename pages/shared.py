@@ -19,7 +19,12 @@ from core.jobs import DONE, FAILED, STOPPED, WAITING, JobQueue
 from core.reading import data_uri
 
 HERE = Path(__file__).parent
-COLUMN_NAMES = {"style": "Design house", "group": "Group", "name": "Kind"}
+COLUMN_NAMES = {
+    "style": "Design house",
+    "group": "Group",
+    "subgroup": "Subject",
+    "name": "Kind",
+}
 
 _mount_tiles = st.components.v2.component(
     "afterimage_tiles",

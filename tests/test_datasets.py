@@ -64,10 +64,10 @@ def test_fashion2_is_all_there():
 
 
 def test_a_class_is_a_combination_of_labels():
-    """House x group: equal labels mean equal values, whatever the order of rows."""
+    """House x subject: equal labels mean equal values, whatever the order of rows."""
     dataset = load_dataset(collection_config("glyphs").data)
     assert len(dataset) == 2181
-    rows = dataset.metadata[["style", "group"]].to_numpy()
+    rows = dataset.metadata[["style", "subgroup"]].to_numpy()
     expected = [dataset.class_names[label] for label in dataset.labels]
     assert [tuple(row) for row in rows] == expected
     assert (np.diff(dataset.ids) > 0).all()

@@ -100,6 +100,18 @@ def test_shares_sum_to_one_and_ignore_negative_scores():
     assert reading.shares(influence([-1.0, -2.0]), groups[:2]).empty
 
 
+def test_small_groups_are_added_up():
+    """Beyond the most, groups share one last row, and nothing of the sum is lost."""
+    scores = np.arange(1.0, 13.0)
+    groups = pd.Series(list("aabcdefghijk"))
+    every = reading.shares(influence(scores), groups, most=99)
+    few = reading.shares(influence(scores), groups, most=3)
+    assert few["group"].tolist() == ["k", "j", "i", "8 others"]
+    assert few["share"][:3].tolist() == every["share"][:3].tolist()
+    assert few["share"].iloc[-1] == pytest.approx(every["share"][3:].sum())
+    assert few["pictures"].sum() == pytest.approx(1)
+
+
 def test_error_of_a_share_matches_simulated_scores():
     """The delta method agrees with redrawing the scores 20,000 times."""
     scores, errors = np.array([8.0, 5.0, 6.0, 3.0]), np.array([0.3, 0.4, 0.2, 0.5])

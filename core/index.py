@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.kernels import block_products
+
 BLOCK = 4096  # coordinates that share a scale
 SHARD_EXAMPLES = 256
 
@@ -24,7 +26,7 @@ SHARD_EXAMPLES = 256
 def quantize_blocks(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return vectors (B, P) as int8 (B, P) and block scales (B, ceil(P / BLOCK)).
 
-    A coordinate is off by at most half its block's scale.
+    A code times its block's scale is off by at most half the scale.
     """
     count = values.shape[1]
     padded = torch.nn.functional.pad(values, (0, -count % BLOCK)).unflatten(
@@ -34,15 +36,6 @@ def quantize_blocks(values: Tensor) -> tuple[Tensor, Tensor]:
     safe = torch.where(scales > 0, scales, torch.ones(()))
     codes = (padded / safe[:, :, None]).round().to(torch.int8)
     return codes.flatten(1)[:, :count], scales
-
-
-def dequantize_blocks(codes: Tensor, scales: Tensor) -> Tensor:
-    """Return the vectors (B, P) that `quantize_blocks` stored."""
-    count = codes.shape[1]
-    padded = torch.nn.functional.pad(codes, (0, -count % BLOCK)).unflatten(
-        1, (-1, BLOCK)
-    )
-    return (padded.float() * scales[:, :, None]).flatten(1)[:, :count]
 
 
 def balance(rms: Tensor) -> Tensor:
@@ -144,24 +137,33 @@ class GradientIndex:
         self,
         queries: Tensor,
         on_rows: Callable[[int, int], None] | None = None,
-        rows: int = 16,
+        rows: int = 64,
     ) -> np.ndarray:
         """Return inner products (Q, N) of weighted, rotated queries with the index.
+
+        The index is read once for all queries; `rows` changes no bit of the result.
 
         Args:
             queries: Rotated queries times `query_weights`, shape (Q, P), float32.
             on_rows: Called with (examples done, examples in all); may raise to stop.
-            rows: Examples decoded at a time; bounds the memory.
+            rows: Examples between two calls of `on_rows`.
         """
+        queries = queries.cpu().contiguous().numpy()
         parts = []
         for shard in range(0, self.num_examples, SHARD_EXAMPLES):
             codes, scales = self._shard(shard, "r")
             for first in range(0, len(codes), rows):
-                vectors = dequantize_blocks(
-                    torch.from_numpy(np.array(codes[first : first + rows])),
-                    torch.from_numpy(np.array(scales[first : first + rows])),
+                part = slice(first, first + rows)
+                parts.append(
+                    block_products(
+                        queries,
+                        codes[part],
+                        scales[part],
+                        BLOCK,
+                        torch.get_num_threads(),
+                    )
                 )
-                parts.append((queries.cpu() @ vectors.T).numpy())
                 if on_rows is not None:
-                    on_rows(shard + first + len(vectors), self.num_examples)
+                    done = min(first + rows, len(codes))
+                    on_rows(shard + done, self.num_examples)
         return np.concatenate(parts, axis=1)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from core.draws import keyed_generator
+from core.kernels import sign_products
 
 
 @dataclass(frozen=True)
@@ -80,29 +81,10 @@ def packed_products(
 ) -> np.ndarray:
     """Return inner products (Q, N) of query sketches (Q, k) with packed ones.
 
-    A byte holds eight signs, so each of its 256 values is looked up in a table of the
-    query's partial sums instead of being unpacked.
-
     Args:
         queries: Shape (Q, k), float32.
         bits: Shape (N, k / 8), uint8.
         scales: Shape (N,), float32.
     """
-    patterns = torch.from_numpy(_byte_patterns())  # (256, 8)
-    packed = torch.from_numpy(bits)
-    num_bytes = packed.shape[1]
-    products = torch.zeros(len(queries), len(packed), dtype=torch.float64)
-    for first in range(0, num_bytes, 1024):
-        part = packed[:, first : first + 1024].long()
-        part = part + 256 * torch.arange(part.shape[1])
-        for i, query in enumerate(queries.cpu()):
-            chunk = query[8 * first : 8 * first + 8 * part.shape[1]].view(-1, 8)
-            table = (chunk @ patterns.T).flatten()
-            products[i] += table[part].sum(1, dtype=torch.float64)
-    return products.numpy() * scales
-
-
-def _byte_patterns() -> np.ndarray:
-    """Return the eight signs of every byte, shape (256, 8), float32."""
-    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
-    return bits.astype(np.float32) * 2 - 1
+    values = queries.cpu().contiguous().numpy()
+    return sign_products(values, bits, torch.get_num_threads()) * scales

@@ -11,8 +11,16 @@ ROOT = Path(__file__).resolve().parent.parent
 FORBIDDEN = {
     "core": {"streamlit", "pages", "precompute", "app"},
     "precompute": {"streamlit", "pages", "app"},
-    "pages": {"torch", "duckdb", "diffusers", "open_clip", "precompute", "app"},
-    "app.py": {"torch", "duckdb", "diffusers", "open_clip", "precompute"},
+    "pages": {
+        "torch",
+        "numba",
+        "duckdb",
+        "diffusers",
+        "open_clip",
+        "precompute",
+        "app",
+    },
+    "app.py": {"torch", "numba", "duckdb", "diffusers", "open_clip", "precompute"},
 }
 
 

@@ -4,12 +4,13 @@ import argparse
 import json
 from pathlib import Path
 
-from tests.benchmarks import curvature, estimators, noise, self_influence
+from tests.benchmarks import curvature, estimators, noise, queries, self_influence
 
 BENCHMARKS = {
     "curvature": curvature.run,
     "estimators": estimators.run,
     "noise": noise.run,
+    "queries": queries.run,
     "self_influence": self_influence.run,
 }
 

@@ -150,9 +150,12 @@ class Engine:
         return GradientIndex(paths[0].parent, num_examples, self.layout.num_params)
 
     def warm_up(self) -> None:
-        """Load everything that an influence answer needs."""
+        """Load and compile everything that an influence answer needs."""
         with self.lock:
-            _ = self.denoiser, self.basis, self.eigenvalues, self.sketch, self.packed
+            _ = self.denoiser, self.basis, self.eigenvalues, self.sketch
+            bits, scales = self.packed
+            nothing = torch.zeros(1, 8 * bits.shape[1])
+            packed_products(nothing, bits[:1], scales[:1])
 
     def encode(self, pixels: np.ndarray) -> np.ndarray:
         """Return x_0 of a picture (C, H, W) in uint8, float32."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-PACKAGES = ("torch", "diffusers", "curvlinops-for-pytorch", "numpy")
+PACKAGES = ("torch", "diffusers", "curvlinops-for-pytorch", "numpy", "numba")
 
 
 def facts() -> dict:

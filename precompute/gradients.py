@@ -56,8 +56,8 @@ class GradientStage:
         relative = self.config.gradients.relative_damping
         return relative * float(self.curvature.eigenvalues.double().mean())
 
-    def rotated(self, position: int) -> Tensor:
-        """Return one example's gradient in the eigenbasis, per fold, shape (F, P)."""
+    def folds(self, position: int) -> Tensor:
+        """Return one example's gradient by each fold of the draws, shape (F, P)."""
         label = int(self.dataset.labels[position])
         gradients, _ = fold_gradients(
             MEASUREMENTS["loss"],
@@ -68,7 +68,7 @@ class GradientStage:
             self.draws,
             self.config.gradients.num_folds,
         )
-        return self.curvature.basis.rotate(gradients)
+        return gradients
 
 
 def gradient_stage(
@@ -118,11 +118,12 @@ def measured_proposal(stage: GradientStage, workspace: Workspace) -> Tensor:
 
 
 def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tensor]:
-    """Return `rms` (P,) and `noise` (P,) from a random slice of the training set.
+    """Return `rms` (P,), `noise` (P,) and `spread` () of a random slice of examples.
 
     `rms` is the root mean square of each rotated coordinate. `noise` is the Monte Carlo
     variance of a coordinate of the mean over folds, without the part that all examples
-    share: that part moves all scores alike and goes when scores are centred.
+    share: that part moves all scores alike and goes when scores are centred. `spread`
+    is the average over the slice of `fold_spread`, which no rotation changes.
     """
     saved = workspace.load("gradients", "slice")
     if saved is not None:
@@ -137,7 +138,7 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
     squares, deviations = zeros.clone(), zeros.clone()
     shared = torch.zeros_like(zeros).expand(settings.num_folds, -1).clone()
     for position in tqdm(positions.tolist(), "slice"):
-        folds = stage.rotated(position).double()
+        folds = stage.curvature.basis.rotate(stage.folds(position)).double()
         mean = folds.mean(0)
         squares += mean.square()
         deviations += (folds - mean).square().sum(0)
@@ -147,6 +148,7 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
     tensors = {
         "rms": (squares / count).sqrt().float().cpu(),
         "noise": noise.clamp(min=0).float().cpu(),
+        "spread": (deviations.sum() / count).float().cpu(),
     }
     workspace.save("gradients", "slice", tensors, seconds=time.time() - started)
     return tensors
@@ -156,7 +158,10 @@ class Rows:
     """Per-example results on disk, chunk by chunk: a kill loses one chunk."""
 
     def __init__(self, folder: Path, num_examples: int, chunk: int, shapes: dict):
-        """Open or create the arrays.
+        """Open or create the files.
+
+        A row holds all entries of an example, so that a chunk is one piece of the file
+        and one flush writes it.
 
         Args:
             folder: Where the arrays lie.
@@ -166,13 +171,14 @@ class Rows:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.num_examples, self.chunk = folder, num_examples, chunk
-        self.arrays = {
-            name: self._open(name, dtype, (num_examples, *shape))
-            for name, (dtype, shape) in shapes.items()
-        }
+        row = np.dtype([(name, *entry) for name, entry in shapes.items()])
+        self.rows = self._open("rows", row, (num_examples,))
+        self.arrays = {name: self.rows[name] for name in shapes}
         self.done = self._open("done", "u1", (-(-num_examples // chunk),))
 
-    def _open(self, name: str, dtype: str, shape: tuple[int, ...]) -> np.memmap:
+    def _open(
+        self, name: str, dtype: str | np.dtype, shape: tuple[int, ...]
+    ) -> np.memmap:
         path = self.folder / f"{name}.npy"
         create_once(
             path, lambda new: np.lib.format.open_memmap(new, "w+", dtype, shape)
@@ -199,9 +205,111 @@ class Rows:
         """Store the entries of a chunk, then mark it as finished."""
         for name, entry in entries.items():
             self.arrays[name][positions.start : positions.stop] = entry
-            self.arrays[name].flush()
+        self.rows.flush()
         self.done[positions.start // self.chunk] = 1
         self.done.flush()
+
+
+def fold_spread(folds: Tensor) -> Tensor:
+    """Return the sum over folds of |fold - mean|^2 of one example's folds (F, P)."""
+    return (folds - folds.mean(0)).square().sum()
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What turns gradients into the little that is kept of them, on their device.
+
+    Attributes:
+        divisor: Balances the rotated coordinates for the index, shape (P,).
+        whitening: (eigenvalue + damping)^-1/2, shape (P,).
+        sketch: Of the whitened gradients.
+        mean_queries: Preconditioned mean queries in the space of the parameters, where
+            the folds of a gradient are, shape (M, P).
+        queries: Rotated queries, per fold, shape (M, F', P).
+        spread: The average of `fold_spread`; 1 where there is none.
+    """
+
+    divisor: Tensor
+    whitening: Tensor
+    sketch: Sketch
+    mean_queries: Tensor
+    queries: Tensor
+    spread: Tensor
+
+
+def make_reduction(
+    stage: GradientStage, queries: Tensor, statistics: dict[str, Tensor]
+) -> Reduction:
+    """Return the reduction to the scores of rotated queries (M, F', P) and the rest."""
+    config, device = stage.config, stage.denoiser.device
+    damped = stage.curvature.eigenvalues + stage.damping
+    sketch = collection_sketch(
+        config.seed, queries.shape[-1], config.gradients.sketch_dim
+    )
+    queries = queries.to(device)
+    return Reduction(
+        balance(statistics["rms"].to(device)),
+        damped.rsqrt(),
+        Sketch(sketch.order.to(device), sketch.signs.to(device)),
+        stage.curvature.basis.rotate_back(queries.mean(1) / damped),
+        queries,
+        balance(statistics["spread"].to(device)),
+    )
+
+
+def open_rows(stage: GradientStage, queries: Tensor, folder: Path) -> Rows:
+    """Open or create the rows of `reduce_chunk`."""
+    settings, (num_queries, query_folds, _) = stage.config.gradients, queries.shape
+    shapes = {
+        "bits": ("u1", (settings.sketch_dim // 8,)),
+        "scale": ("<f4", ()),
+        "norm": ("<f4", ()),
+        "level": ("<f4", ()),
+        "panel_train": ("<f4", (num_queries, settings.num_folds)),
+        "panel_query": ("<f4", (num_queries, query_folds)),
+        "seconds": ("<f4", ()),
+    }
+    return Rows(folder, len(stage.dataset), settings.chunk, shapes)
+
+
+def reduce_chunk(
+    stage: GradientStage,
+    reduction: Reduction,
+    positions: range,
+    rows: Rows,
+    index: GradientIndex,
+) -> None:
+    """Compute the gradients of a chunk of examples and store what is kept of them.
+
+    Only the means over folds are rotated, all together. Scores of the folds are inner
+    products before the rotation, which does not change them. What reads long arrays of
+    queries does so once for the chunk; what makes long temporaries goes example by
+    example, because fresh pages for them cost more than the arithmetic.
+    """
+    started = time.time()
+    folds = torch.stack([stage.folds(position) for position in positions])  # (B, F, P)
+    panel_train = (folds.flatten(0, 1) @ reduction.mean_queries.T).unflatten(
+        0, folds.shape[:2]
+    )
+    level = torch.stack([fold_spread(f) for f in folds]) / reduction.spread
+    mean = stage.curvature.basis.rotate(folds.mean(1))  # (B, P)
+    index.write(positions.start, mean / reduction.divisor)
+    whitened = mean * reduction.whitening
+    sketches = [reduction.sketch.apply(one) for one in whitened.split(1)]
+    bits, scale = pack_signs(torch.cat(sketches))
+    norm = whitened.norm(dim=1)
+    preconditioned = whitened.mul_(reduction.whitening)
+    panel_query = preconditioned @ reduction.queries.flatten(0, 1).T
+    rows.write(
+        positions,
+        bits=bits,
+        scale=scale,
+        norm=norm.cpu().numpy(),
+        level=level.cpu().numpy(),
+        panel_train=panel_train.mT.cpu().numpy(),
+        panel_query=panel_query.view(-1, *reduction.queries.shape[:2]).cpu().numpy(),
+        seconds=(time.time() - started) / len(positions),
+    )
 
 
 def compute_gradients(
@@ -223,36 +331,15 @@ def compute_gradients(
 
     Returns:
         The rows (`bits`, `scale`: packed sketch; `norm`: length of the whitened
-        gradient; `level`: its noise relative to `noise`; `panel_train` (M, F): scores
-        of the gallery's mean queries with each fold; `panel_query` (M, F'): scores of
-        each query fold with the mean gradient; `seconds` spent), the full index, and
-        the slice's statistics.
+        gradient; `level`: spread of its folds relative to the slice's; `panel_train`
+        (M, F): scores of the gallery's mean queries with each fold; `panel_query`
+        (M, F'): scores of each query fold with the mean gradient; `seconds` spent), the
+        full index, and the slice's statistics.
     """
-    config, device = stage.config, stage.denoiser.device
-    num_params = stage.curvature.basis.layout.num_params
     statistics = measure_slice(stage, workspace)
-    divisor = balance(statistics["rms"].to(device))
-    noise = statistics["noise"].to(device)
-    damped = stage.curvature.eigenvalues + stage.damping
-    whitening = damped.rsqrt()
-    sketch = collection_sketch(config.seed, num_params, config.gradients.sketch_dim)
-    on_device = Sketch(sketch.order.to(device), sketch.signs.to(device))
-    weighted = queries.to(device) / damped  # (M, F', P)
-    mean_queries = weighted.mean(1)
-
-    folder = workspace.path("gradients", "rows.d")
-    num_examples, (num_queries, query_folds, _) = len(stage.dataset), queries.shape
-    shapes = {
-        "bits": ("u1", (config.gradients.sketch_dim // 8,)),
-        "scale": ("<f4", ()),
-        "norm": ("<f4", ()),
-        "level": ("<f4", ()),
-        "panel_train": ("<f4", (num_queries, config.gradients.num_folds)),
-        "panel_query": ("<f4", (num_queries, query_folds)),
-        "seconds": ("<f4", ()),
-    }
-    rows = Rows(folder, num_examples, config.gradients.chunk, shapes)
-    index = GradientIndex(index_folder, num_examples, num_params)
+    reduction = make_reduction(stage, queries, statistics)
+    rows = open_rows(stage, queries, workspace.path("gradients", "records.d"))
+    index = GradientIndex(index_folder, len(stage.dataset), queries.shape[-1])
     index.create()
     statistics["rms"].numpy().astype("<f4").tofile(index_folder / "rms.bin")
 
@@ -261,27 +348,7 @@ def compute_gradients(
     own = sum(map(len, rows.chunks(part)))
     bar = tqdm(total=own, desc="gradients", initial=own - todo)
     for positions in remaining:
-        started = time.time()
-        folds = torch.stack([stage.rotated(position) for position in positions])
-        mean = folds.mean(1)  # (B, P)
-        index.write(positions.start, mean / divisor)
-        whitened = mean * whitening
-        bits, scale = pack_signs(on_device.apply(whitened))
-        spread = (folds - mean[:, None]).square().sum(1)
-        spread = spread / (folds.shape[1] * (folds.shape[1] - 1))
-        relative = torch.where(
-            noise > 0, spread / noise, torch.zeros((), device=device)
-        )
-        rows.write(
-            positions,
-            bits=bits,
-            scale=scale,
-            norm=whitened.norm(dim=1).cpu().numpy(),
-            level=relative.mean(1).cpu().numpy(),
-            panel_train=torch.einsum("qp,bfp->bqf", mean_queries, folds).cpu().numpy(),
-            panel_query=torch.einsum("qfp,bp->bqf", weighted, mean).cpu().numpy(),
-            seconds=(time.time() - started) / len(positions),
-        )
+        reduce_chunk(stage, reduction, positions, rows, index)
         bar.update(len(positions))
     bar.close()
     return rows, index, statistics

@@ -1,12 +1,22 @@
-"""Gradients of measurements against a loop of autograd."""
+"""Gradients of measurements, and what the build keeps of them, against loops."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
+from core.config import collection_config
+from core.curvature import Curvature, eigenbasis, fit_factors
+from core.datasets import load_dataset
 from core.draws import keyed_generator, make_draws
 from core.gradients import fold_gradients
 from core.measurements import loss
 from core.parameters import parameter_layout
+from precompute.curvature import curvature_samples
+from precompute.gradients import GradientStage, compute_gradients
+from precompute.train import encode_all, new_denoiser
+from precompute.workspace import open_workspace
 from tests.exact import loop_gradient
 from tests.toys import tiny_denoiser
 
@@ -106,3 +116,105 @@ def test_monte_carlo_gradient_tends_to_the_exact_mean():
         expected += 2 * torch.cat([of_weight, mean[:, None]], 1) / 20
     error = (estimate[0].view(4, 5) - expected).norm() / expected.norm()
     assert error < 0.02, error
+
+
+@pytest.fixture(scope="module")
+def stage():
+    """Return an untrained tiny model with 12 examples, all of them in the slice."""
+    config = collection_config("glyphs", "tiny")
+    config = replace(
+        config,
+        data=replace(config.data, limit=12),
+        gradients=replace(config.gradients, slice_examples=12),
+    )
+    dataset = load_dataset(config.data)
+    denoiser = new_denoiser(config, dataset)
+    x_0 = encode_all(denoiser, dataset)
+    samples = curvature_samples(denoiser, config, dataset, x_0, "test", 1, 16, range(1))
+    factors = fit_factors(denoiser, parameter_layout(denoiser.unet), samples)
+    basis, eigenvalues = eigenbasis(factors)
+    draws = make_draws(
+        config.gradients.num_draws,
+        denoiser.shape,
+        denoiser.num_train_timesteps,
+        keyed_generator(0, "test draws"),
+        config.model.label_dropout,
+        num_folds=config.gradients.num_folds,
+    )
+    curvature = Curvature(basis.to("cpu"), eigenvalues.float())
+    return GradientStage(config, dataset, denoiser, curvature, draws, x_0)
+
+
+def kept(stage, folder, parts=((0, 1),)):
+    """Return (rotated queries, rows, index) of a pass over the parts in their order."""
+    g = keyed_generator(0, "test queries")
+    queries = torch.randn(3, 4, stage.curvature.basis.layout.num_params, generator=g)
+    workspace = open_workspace(stage.config, folder)
+    for part in parts:
+        rows, index, _ = compute_gradients(
+            stage, queries, workspace, folder / "index", part
+        )
+    return queries, rows.arrays, index
+
+
+@pytest.fixture(scope="module")
+def whole(stage, tmp_path_factory):
+    """Return what one pass over all examples keeps."""
+    return kept(stage, tmp_path_factory.mktemp("whole"))
+
+
+def test_what_is_kept_equals_a_loop_over_rotated_folds(stage, whole):
+    """Rotating a mean, or a query back, changes nothing but the rounding."""
+    queries, rows, index = whole
+    basis = stage.curvature.basis.to("cpu", torch.float64)
+    damped = stage.curvature.eigenvalues.double() + stage.damping
+    weighted = queries.double() / damped
+    spreads = []
+    for position in range(len(stage.dataset)):
+        folds = basis.rotate(stage.folds(position).double())
+        mean = folds.mean(0)
+        spreads.append(sum((fold - mean).norm() ** 2 for fold in folds))
+        for name, vectors, others in (
+            ("panel_train", weighted.mean(1), [folds] * len(queries)),
+            ("panel_query", mean[None], weighted),
+        ):
+            expected = torch.stack([
+                o @ v
+                for o, v in zip(others, vectors.expand(len(queries), -1), strict=True)
+            ])
+            found = torch.from_numpy(rows[name][position]).double()
+            off = (found - expected).norm() / expected.norm()
+            assert off < 1e-4, (name, position, off)
+        norm = (mean.square() / damped).sum().sqrt()
+        assert rows["norm"][position] == pytest.approx(float(norm), rel=1e-4)
+    spreads = torch.stack(spreads)
+    np.testing.assert_allclose(rows["level"], spreads / spreads.mean(), rtol=1e-3)
+    from_index = index.scores(weighted.mean(1).float() * rms(index))
+    exact = rows["panel_train"].mean(2).T
+    assert np.corrcoef(from_index.ravel(), exact.ravel())[0, 1] > 0.999
+
+
+def rms(index) -> torch.Tensor:
+    """Return the divisors of the index, 1 where nothing varies."""
+    values = torch.from_numpy(np.fromfile(index.folder / "rms.bin", "<f4"))
+    return torch.where(values > 0, values, 1.0)
+
+
+def test_level_is_one_on_average_and_zero_without_noise(stage, whole, tmp_path):
+    """Over the slice, here all examples, levels average to 1; equal folds give 0."""
+    _, rows, _ = whole
+    assert rows["level"].mean() == pytest.approx(1, rel=1e-4)
+    assert rows["level"].min() < 0.9 < 1.1 < rows["level"].max()
+    half = torch.arange(len(stage.draws)) % (len(stage.draws) // 2)
+    _, rows, _ = kept(replace(stage, draws=stage.draws[half]), tmp_path)
+    assert (rows["level"] == 0).all()
+
+
+def test_parts_in_any_order_give_the_bits_of_one_pass(stage, whole, tmp_path):
+    """A chunk depends on its own examples alone."""
+    _, straight, index = whole
+    _, divided, other = kept(stage, tmp_path, ((1, 2), (0, 2)))
+    for name in straight.keys() - {"seconds"}:
+        np.testing.assert_array_equal(straight[name], divided[name])
+    for name in index.shard_names():
+        assert (index.folder / name).read_bytes() == (other.folder / name).read_bytes()

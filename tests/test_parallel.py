@@ -105,7 +105,7 @@ def first_writer(job: subprocess.Popen, folder: Path) -> int:
     """Return a worker's process id, once the first chunk of gradients is written."""
     for _ in range(600):
         time.sleep(0.1)
-        done = list((folder / "work" / "glyphs").glob("rows-*.d/done.npy"))
+        done = list((folder / "work" / "glyphs").glob("records-*.d/done.npy"))
         if done and any(done[0].read_bytes()[128:]):
             break
         assert job.poll() is None, "the job ended before it could be disturbed"

@@ -4,11 +4,19 @@ import argparse
 import json
 from pathlib import Path
 
-from tests.benchmarks import curvature, estimators, noise, queries, self_influence
+from tests.benchmarks import (
+    curvature,
+    estimators,
+    gradients,
+    noise,
+    queries,
+    self_influence,
+)
 
 BENCHMARKS = {
     "curvature": curvature.run,
     "estimators": estimators.run,
+    "gradients": gradients.run,
     "noise": noise.run,
     "queries": queries.run,
     "self_influence": self_influence.run,

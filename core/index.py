@@ -17,25 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.kernels import block_products
+from core.kernels import block_products, encode_blocks
 
 BLOCK = 4096  # coordinates that share a scale
 SHARD_EXAMPLES = 256
-
-
-def quantize_blocks(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return vectors (B, P) as int8 (B, P) and block scales (B, ceil(P / BLOCK)).
-
-    A code times its block's scale is off by at most half the scale.
-    """
-    count = values.shape[1]
-    padded = torch.nn.functional.pad(values, (0, -count % BLOCK)).unflatten(
-        1, (-1, BLOCK)
-    )
-    scales = padded.abs().amax(2) / 127
-    safe = torch.where(scales > 0, scales, torch.ones(()))
-    codes = (padded / safe[:, :, None]).round().to(torch.int8)
-    return codes.flatten(1)[:, :count], scales
 
 
 def balance(rms: Tensor) -> Tensor:
@@ -120,18 +105,25 @@ class GradientIndex:
                 create_once(path, lambda new, size=count * size: zeros(new, size))
 
     def write(self, first: int, balanced: Tensor) -> None:
-        """Store balanced gradients (B, P) of the examples from position `first` on."""
-        codes, scales = quantize_blocks(balanced)
-        stop = first + len(balanced)
+        """Store balanced gradients (B, P) of the examples from position `first` on.
+
+        A coordinate is off by at most half its block's scale.
+        """
+        values = balanced.cpu().contiguous().numpy()
+        stop = first + len(values)
         for shard in range(first - first % SHARD_EXAMPLES, stop, SHARD_EXAMPLES):
             begin, end = max(first, shard), min(stop, shard + SHARD_EXAMPLES)
-            for stored, new in zip(
-                self._shard(shard, "r+"), (codes, scales), strict=True
-            ):
-                stored[begin - shard : end - shard] = new[
-                    begin - first : end - first
-                ].cpu()
-                stored.flush()
+            codes, scales = self._shard(shard, "r+")
+            rows = slice(begin - shard, end - shard)
+            encode_blocks(
+                values[begin - first : end - first],
+                codes[rows],
+                scales[rows],
+                BLOCK,
+                torch.get_num_threads(),
+            )
+            codes.flush()
+            scales.flush()
 
     def scores(
         self,

@@ -48,6 +48,32 @@ def block_products(
     return products.T
 
 
+def encode_blocks(
+    values: np.ndarray,
+    codes: np.ndarray,
+    scales: np.ndarray,
+    block: int,
+    num_threads: int,
+) -> None:
+    """Write vectors as codes from -127 to 127, each block with its own scale.
+
+    Args:
+        values: Shape (N, P), float32, contiguous.
+        codes: Where the codes go, shape (N, P), int8; may be a memory map.
+        scales: Where the scales go, shape (N, ceil(P / block)), float32.
+        block: Coordinates that share a scale, the largest magnitude over 127.
+        num_threads: Threads that divide the rows among them.
+    """
+    num_params = values.shape[1]
+    assert codes.shape == values.shape
+    assert scales.shape == (len(values), -(-num_params // block))
+
+    def encode(rows: slice) -> None:
+        _encode_blocks(values[rows], codes[rows], scales[rows], block)
+
+    _divide(encode, len(values), num_threads)
+
+
 def sign_products(
     queries: np.ndarray, bits: np.ndarray, num_threads: int
 ) -> np.ndarray:
@@ -100,6 +126,41 @@ def _add_block_products(queries, codes, scales, block, products):
                 products[row, query] += scale * _dot(
                     decoded, queries[query, first:stop]
                 )
+
+
+@njit(nogil=True)
+def _encode_blocks(values, codes, scales, block):
+    num_params = values.shape[1]
+    for row in range(len(values)):
+        for number in range(scales.shape[1]):
+            first = number * block
+            stop = min(first + block, num_params)
+            part = values[row, first:stop]
+            scale = _largest(part) / np.float32(127)
+            scales[row, number] = scale
+            _round(part, scale if scale != 0 else np.float32(1), codes[row, first:stop])
+
+
+@njit(nogil=True)
+def _largest(values):
+    """Return the largest magnitude; NaN if there is one.
+
+    Without its sign bit a float32 is ordered as an integer, NaN above all; a maximum of
+    integers is taken in vectors.
+    """
+    largest = np.zeros(1, np.int32)
+    top = np.int32(0)
+    bits = values.view(np.int32)
+    for i in range(len(bits)):
+        top = max(top, bits[i] & np.int32(0x7FFFFFFF))
+    largest[0] = top
+    return largest.view(np.float32)[0]
+
+
+@njit(nogil=True)
+def _round(values, scale, codes):
+    for i in range(len(values)):
+        codes[i] = np.int8(np.rint(values[i] / scale))
 
 
 @njit(nogil=True)

@@ -11,7 +11,6 @@ from core.index import (
     SHARD_EXAMPLES,
     GradientIndex,
     balance,
-    quantize_blocks,
 )
 from core.sketch import make_sketch, pack_signs, packed_products
 
@@ -35,10 +34,13 @@ def dequantized(codes, scales):
     return codes * scales.repeat_interleave(BLOCK, 1)[:, : codes.shape[1]]
 
 
-def test_quantisation_is_within_half_a_scale():
+def test_quantisation_is_within_half_a_scale(tmp_path):
     """Every coordinate comes back to within half its block's step; zeros stay zero."""
     values = normal(5, NUM_PARAMS) * torch.tensor([1e-6, 1, 1e6, 1, 0])[:, None]
-    codes, scales = quantize_blocks(values)
+    index = GradientIndex(tmp_path, 5, NUM_PARAMS)
+    index.create()
+    index.write(0, values)
+    codes, scales = map(torch.from_numpy, index._shard(0, "r+"))
     error = (dequantized(codes, scales) - values).abs()
     blocks = torch.nn.functional.pad(error, (0, -NUM_PARAMS % BLOCK))
     worst = blocks.unflatten(1, (-1, BLOCK)).amax(2)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from core.kernels import SIGN_BYTES, block_products, sign_products
+from core.kernels import SIGN_BYTES, block_products, encode_blocks, sign_products
 
 BLOCK = 256
 
@@ -85,3 +85,30 @@ def test_sign_products_equal_those_of_unpacked_signs(num_bytes):
     np.testing.assert_array_equal(sign_products(queries, bits, 2), products)
     alone = np.stack([sign_products(queries[1:2], row[None], 1)[0] for row in bits])
     np.testing.assert_array_equal(alone[:, 0], products[1])
+
+
+@pytest.mark.parametrize("num_params", [1, 256, 1289])
+def test_codes_are_the_rounded_quotients_by_each_blocks_scale(num_params):
+    """The same as numpy says block by block, from any number of threads."""
+    values = normal(5, num_params) * np.float32([[1e-6], [1], [1e30], [0], [1e-3]])
+    num_blocks = -(-num_params // BLOCK)
+    for threads in (1, 3):
+        codes = np.empty((5, num_params), np.int8)
+        scales = np.empty((5, num_blocks), np.float32)
+        encode_blocks(values, codes, scales, BLOCK, threads)
+        for number in range(num_blocks):
+            part = slice(number * BLOCK, (number + 1) * BLOCK)
+            expected = np.abs(values[:, part]).max(1) / np.float32(127)
+            np.testing.assert_array_equal(scales[:, number], expected)
+            quotients = values[:, part] / np.where(expected > 0, expected, 1)[:, None]
+            np.testing.assert_array_equal(codes[:, part], np.rint(quotients))
+
+
+def test_a_scale_says_that_a_block_was_not_finite():
+    """NaN or infinity in a gradient is not stored as an ordinary number."""
+    values = normal(3, 300)
+    values[1, 5], values[2, 299] = np.nan, -np.inf
+    codes, scales = np.empty((3, 300), np.int8), np.empty((3, 2), np.float32)
+    encode_blocks(values, codes, scales, BLOCK, 1)
+    finite = [[True, True], [False, True], [True, False]]
+    np.testing.assert_array_equal(np.isfinite(scales), finite)

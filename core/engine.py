@@ -147,7 +147,10 @@ class Engine:
         if not paths or not all(path.exists() for path in paths):
             return None
         num_examples = sum(shard.num_examples for shard in shards)
-        return GradientIndex(paths[0].parent, num_examples, self.layout.num_params)
+        # Collections of before there was a choice hold 8 bits and do not say so.
+        bits = shards[0].layout.get("bits", 8)
+        num_params = self.layout.num_params
+        return GradientIndex(paths[0].parent, num_examples, num_params, bits)
 
     def warm_up(self) -> None:
         """Load and compile everything that an influence answer needs."""

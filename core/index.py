@@ -1,4 +1,4 @@
-"""The gradient index: training gradients in the balanced eigenbasis, in 8 bits.
+"""The gradient index: training gradients in the balanced eigenbasis, 8, 4 or 1 bit.
 
 A training gradient is rotated into the Kronecker eigenbasis, and each coordinate is
 divided by its root mean square over the training set, so that one block scale fits all.
@@ -17,15 +17,57 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.kernels import block_products, encode_blocks
+from core.kernels import block_products, packed_bytes
 
 BLOCK = 4096  # coordinates that share a scale
 SHARD_EXAMPLES = 256
 
 
+def quantize_blocks(values: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Return vectors (B, P) packed as uint8 and block scales (B, ceil(P / BLOCK)).
+
+    The packing is that of `core.kernels.block_products`. In 8 and 4 bits a code times
+    its block's scale is off by at most half the scale. One bit keeps the sign; its
+    scale |v|^2 / |v|_1 makes the packed block's component along v equal to v itself, so
+    that inner products keep their size.
+    """
+    count = values.shape[1]
+    padded = torch.nn.functional.pad(values, (0, -count % BLOCK)).unflatten(
+        1, (-1, BLOCK)
+    )
+    if bits == 1:
+        scales = padded.square().sum(2) / _nonzero(padded.abs().sum(2))
+        fields = (padded > 0).to(torch.uint8)
+    else:
+        largest = 2 ** (bits - 1) - 1
+        scales = padded.abs().amax(2) / largest
+        codes = (padded / _nonzero(scales)[:, :, None]).round().to(torch.int8)
+        fields = codes.view(torch.uint8) if bits == 8 else (codes + 8).to(torch.uint8)
+    full = count // BLOCK
+    packed = [_pack(fields[:, :full], bits)]
+    if count % BLOCK:
+        packed.append(_pack(fields[:, full:, : count % BLOCK], bits))
+    return torch.cat(packed, dim=1), scales
+
+
+def _nonzero(divisor: Tensor) -> Tensor:
+    return torch.where(divisor > 0, divisor, torch.ones((), dtype=divisor.dtype))
+
+
+def _pack(fields: Tensor, bits: int) -> Tensor:
+    """Return fields (B, blocks, n) as bytes (B, blocks * ceil(n bits / 8))."""
+    per_byte = 8 // bits
+    fields = torch.nn.functional.pad(fields, (0, -fields.shape[2] % per_byte))
+    parts = fields.unflatten(2, (per_byte, -1)).unbind(2)
+    packed = parts[0]
+    for k, part in enumerate(parts[1:], start=1):
+        packed = packed | (part << (bits * k))
+    return packed.flatten(1)
+
+
 def balance(rms: Tensor) -> Tensor:
     """Return divisors of shape (P,): `rms`, with 1 where nothing varies."""
-    return torch.where(rms > 0, rms, torch.ones((), dtype=rms.dtype))
+    return _nonzero(rms)
 
 
 def create_once(path: Path, make: Callable[[Path], object]) -> None:
@@ -53,11 +95,13 @@ class GradientIndex:
         folder: Where the shards lie.
         num_examples: N.
         num_params: P.
+        bits: Per coordinate: 8, 4 or 1.
     """
 
     folder: Path
     num_examples: int
     num_params: int
+    bits: int = 8
 
     block = BLOCK
     shard_examples = SHARD_EXAMPLES
@@ -76,14 +120,30 @@ class GradientIndex:
             for kind in ("codes", "scales")
         ]
 
+    def _widths(self) -> dict[str, int]:
+        """Return the bytes per example of each kind of file."""
+        return {
+            "codes": packed_bytes(self.num_params, BLOCK, self.bits),
+            "scales": 4 * self.num_blocks,
+        }
+
     def _shard(self, first: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return codes and scales of the shard that begins with example `first`.
+
+        Raises:
+            ValueError: If the file holds another number of bits per coordinate.
+        """
         count = min(SHARD_EXAMPLES, self.num_examples - first)
-        codes = np.memmap(
-            self.folder / f"codes-{first:07d}.bin",
-            np.int8,
-            mode,
-            shape=(count, self.num_params),
-        )
+        width = self._widths()["codes"]
+        path = self.folder / f"codes-{first:07d}.bin"
+        if path.stat().st_size != count * width:
+            stored = 8 * path.stat().st_size / (count * self.num_params)
+            raise ValueError(
+                f"'{path}' holds {stored:.3g} bits for each of {count} x "
+                f"{self.num_params} coordinates and was opened as an index of "
+                f"{self.bits}. Open it as what it is, or build it again."
+            )
+        codes = np.memmap(path, np.uint8, mode, shape=(count, width))
         scales = np.memmap(
             self.folder / f"scales-{first:07d}.bin",
             "<f4",
@@ -97,33 +157,23 @@ class GradientIndex:
         self.folder.mkdir(parents=True, exist_ok=True)
         for first in range(0, self.num_examples, SHARD_EXAMPLES):
             count = min(SHARD_EXAMPLES, self.num_examples - first)
-            for kind, size in (
-                ("codes", self.num_params),
-                ("scales", 4 * self.num_blocks),
-            ):
+            for kind, width in self._widths().items():
                 path = self.folder / f"{kind}-{first:07d}.bin"
-                create_once(path, lambda new, size=count * size: zeros(new, size))
+                create_once(path, lambda new, size=count * width: zeros(new, size))
 
     def write(self, first: int, balanced: Tensor) -> None:
-        """Store balanced gradients (B, P) of the examples from position `first` on.
-
-        A coordinate is off by at most half its block's scale.
-        """
-        values = balanced.cpu().contiguous().numpy()
-        stop = first + len(values)
+        """Store balanced gradients (B, P) of the examples from position `first` on."""
+        codes, scales = quantize_blocks(balanced, self.bits)
+        stop = first + len(balanced)
         for shard in range(first - first % SHARD_EXAMPLES, stop, SHARD_EXAMPLES):
             begin, end = max(first, shard), min(stop, shard + SHARD_EXAMPLES)
-            codes, scales = self._shard(shard, "r+")
-            rows = slice(begin - shard, end - shard)
-            encode_blocks(
-                values[begin - first : end - first],
-                codes[rows],
-                scales[rows],
-                BLOCK,
-                torch.get_num_threads(),
-            )
-            codes.flush()
-            scales.flush()
+            for stored, new in zip(
+                self._shard(shard, "r+"), (codes, scales), strict=True
+            ):
+                stored[begin - shard : end - shard] = new[
+                    begin - first : end - first
+                ].cpu()
+                stored.flush()
 
     def scores(
         self,
@@ -152,6 +202,7 @@ class GradientIndex:
                         codes[part],
                         scales[part],
                         BLOCK,
+                        self.bits,
                         torch.get_num_threads(),
                     )
                 )

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from core.draws import keyed_generator
-from core.kernels import sign_products
+from core.kernels import block_products
+
+BLOCK = 4096  # coordinates that the kernel decodes at a time
 
 
 @dataclass(frozen=True)
@@ -86,5 +88,13 @@ def packed_products(
         bits: Shape (N, k / 8), uint8.
         scales: Shape (N,), float32.
     """
-    values = queries.cpu().contiguous().numpy()
-    return sign_products(values, bits, torch.get_num_threads()) * scales
+    # A byte of `packbits` holds neighbours, first coordinate highest; the kernel takes
+    # the k-th fields of all bytes of a block together, lowest first.
+    planar = [
+        part.unflatten(1, (-1, 8)).flip(2).mT.flatten(1)
+        for part in queries.cpu().split(BLOCK, dim=1)
+    ]
+    values = torch.cat(planar, dim=1).numpy()
+    block_scales = np.repeat(scales[:, None], len(planar), axis=1)
+    threads = torch.get_num_threads()
+    return block_products(values, bits, block_scales, BLOCK, 1, threads)

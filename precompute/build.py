@@ -378,8 +378,8 @@ def put_index(
     for name in index.shard_names():
         kind, first = name.removesuffix(".bin").split("-")
         count = min(index.shard_examples, index.num_examples - int(first))
-        dtype = "|i1" if kind == "codes" else "<f4"
-        layout = {"kind": kind, "block": index.block}
+        dtype = "|u1" if kind == "codes" else "<f4"
+        layout = {"kind": kind, "block": index.block, "bits": index.bits}
         put_file(writer, root, f"{folder}/{name}", layout, dtype, int(first), count)
 
 

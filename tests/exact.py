@@ -1,5 +1,6 @@
 """Dense references: written differently from the code they check, exact, slow, tiny."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,3 +68,18 @@ def block_diagonal(matrix: Tensor, layout: Layout) -> Tensor:
 def dense_matrix(multiply, num_params: int) -> Tensor:
     """Return the matrix of a linear map on vectors (..., P)."""
     return multiply(torch.eye(num_params, dtype=torch.float64)).T
+
+
+def unpacked(packed: np.ndarray, num_params: int, block: int, bits: int) -> np.ndarray:
+    """Return the codes (N, P) of packed vectors, looked up one coordinate at a time."""
+    codes = np.empty((len(packed), num_params))
+    for i in range(num_params):
+        first = i - i % block
+        width = -(-min(block, num_params - first) * bits // 8)
+        field, byte = divmod(i % block, width)
+        value = packed[:, first * bits // 8 + byte] >> (bits * field)
+        value = (value & (2**bits - 1)).astype(int)
+        codes[:, i] = {8: value - 256 * (value > 127), 4: value - 8, 1: 2 * value - 1}[
+            bits
+        ]
+    return codes

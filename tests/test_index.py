@@ -11,8 +11,10 @@ from core.index import (
     SHARD_EXAMPLES,
     GradientIndex,
     balance,
+    quantize_blocks,
 )
 from core.sketch import make_sketch, pack_signs, packed_products
+from tests.exact import unpacked
 
 NUM_PARAMS = 2 * BLOCK + 100
 
@@ -29,30 +31,50 @@ def gradients(count):
     return z, z.square().mean(0).sqrt()
 
 
-def dequantized(codes, scales):
-    """Return the vectors (B, P) that codes and block scales stand for."""
-    return codes * scales.repeat_interleave(BLOCK, 1)[:, : codes.shape[1]]
+def dequantized(packed, scales, bits):
+    """Return the vectors (B, P) that packed codes and block scales stand for."""
+    codes = torch.from_numpy(unpacked(packed.numpy(), NUM_PARAMS, BLOCK, bits))
+    return codes * scales.double().repeat_interleave(BLOCK, 1)[:, :NUM_PARAMS]
 
 
-def test_quantisation_is_within_half_a_scale(tmp_path):
+def by_block(values):
+    """Return vectors (B, P) as (B, blocks, BLOCK), the last block filled with zeros."""
+    padded = torch.nn.functional.pad(values, (0, -NUM_PARAMS % BLOCK))
+    return padded.unflatten(1, (-1, BLOCK))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_quantisation_is_within_half_a_scale(bits):
     """Every coordinate comes back to within half its block's step; zeros stay zero."""
     values = normal(5, NUM_PARAMS) * torch.tensor([1e-6, 1, 1e6, 1, 0])[:, None]
-    index = GradientIndex(tmp_path, 5, NUM_PARAMS)
-    index.create()
-    index.write(0, values)
-    codes, scales = map(torch.from_numpy, index._shard(0, "r+"))
-    error = (dequantized(codes, scales) - values).abs()
-    blocks = torch.nn.functional.pad(error, (0, -NUM_PARAMS % BLOCK))
-    worst = blocks.unflatten(1, (-1, BLOCK)).amax(2)
-    assert (worst <= scales * 0.5001).all()
-    assert torch.equal(dequantized(codes, scales)[4], values[4])
+    packed, scales = quantize_blocks(values, bits)
+    error = (dequantized(packed, scales, bits) - values).abs()
+    assert (by_block(error).amax(2) <= scales * 0.5001).all()
+    assert (dequantized(packed, scales, bits)[4] == 0).all()
+    largest = by_block(values).abs().amax(2)
+    torch.testing.assert_close(scales, largest / (2 ** (bits - 1) - 1))
 
 
+def test_one_bit_keeps_the_sign_and_the_length_along_the_vector():
+    """A block's product with its packed self is |v|^2; the signs are its own."""
+    values = normal(4, NUM_PARAMS) * torch.tensor([1e-3, 1, 1e3, 0])[:, None]
+    back = dequantized(*quantize_blocks(values, 1), bits=1)
+    assert torch.equal(back.sign()[:3], values.double().sign()[:3])
+    products = (by_block(back) * by_block(values)).sum(2)
+    lengths = by_block(values.double()).square().sum(2)
+    torch.testing.assert_close(products, lengths, rtol=1e-5, atol=0)
+
+
+# Least Spearman correlation, and largest error relative to the largest score.
+AGREEMENT = {8: (0.999, 0.02), 4: (0.96, 0.25)}
+
+
+@pytest.mark.parametrize("bits", AGREEMENT)
 @pytest.mark.parametrize("relative_damping", [1e-8, 1e-3, 10.0, None])
-def test_one_index_serves_every_damping(tmp_path, relative_damping):
-    """Scores keep their ranking (> 0.999) and their size for any damping, or none."""
+def test_one_index_serves_every_damping(tmp_path, relative_damping, bits):
+    """Scores keep their ranking and their size for any damping, or none."""
     z, rms = gradients(60)
-    index = GradientIndex(tmp_path, 60, NUM_PARAMS)
+    index = GradientIndex(tmp_path, 60, NUM_PARAMS, bits)
     index.create()
     index.write(0, z / balance(rms))
     eigenvalues, damping = rms.square(), 0.0
@@ -64,17 +86,49 @@ def test_one_index_serves_every_damping(tmp_path, relative_damping):
     plain = torch.ones(()) if eigenvalues is None else eigenvalues + damping
     scores = index.scores(query * balance(rms) / plain)
     exact = (query / plain).double() @ z.double().T
+    agreement, error = AGREEMENT[bits]
     for mine, expected in zip(scores, exact.numpy(), strict=True):
-        assert spearmanr(mine, expected).statistic > 0.999
-        assert np.abs(mine - expected).max() < 0.02 * np.abs(expected).max()
+        assert spearmanr(mine, expected).statistic > agreement
+        assert np.abs(mine - expected).max() < error * np.abs(expected).max()
 
 
-def test_index_does_not_depend_on_the_order_of_writing(tmp_path):
+def test_fewer_bits_lose_more(tmp_path):
+    """The error of scores grows from 8 bits to 4 to 1, and their size stays."""
+    z, rms = gradients(60)
+    query = z[:3] / rms.square() * balance(rms)
+    exact = (query / balance(rms)).double() @ z.double().T
+    errors = []
+    for bits in (8, 4, 1):
+        index = GradientIndex(tmp_path / str(bits), 60, NUM_PARAMS, bits)
+        index.create()
+        index.write(0, z / balance(rms))
+        scores = torch.from_numpy(index.scores(query))
+        errors.append(float((scores - exact).norm() / exact.norm()))
+        # A picture's product with itself has no error of chance to first order.
+        own, expected = scores.diagonal(), exact.diagonal()
+        torch.testing.assert_close(own, expected, rtol=0.05, atol=0)
+    assert errors[0] < 0.1 * errors[1] < 0.1 * errors[2]
+
+
+def test_an_index_opened_with_other_bits_says_both(tmp_path):
+    """Neither scores nor a write may come from misread bytes."""
+    GradientIndex(tmp_path, 40, 5000, 8).create()
+    other = GradientIndex(tmp_path, 40, 5000, 4)
+    message = "holds 8 bits for each of 40 x 5000 coordinates and was opened as an "
+    message += "index of 4"
+    with pytest.raises(ValueError, match=message):
+        other.scores(normal(1, 5000))
+    with pytest.raises(ValueError, match=message):
+        other.write(0, normal(1, 5000))
+
+
+@pytest.mark.parametrize("bits", [8, 4, 1])
+def test_index_does_not_depend_on_the_order_of_writing(tmp_path, bits):
     """Written whole, or in pieces backwards and twice: the same bytes."""
     count = SHARD_EXAMPLES + 10
     values = normal(count, 500)
-    whole = GradientIndex(tmp_path / "whole", count, 500)
-    pieces = GradientIndex(tmp_path / "pieces", count, 500)
+    whole = GradientIndex(tmp_path / "whole", count, 500, bits)
+    pieces = GradientIndex(tmp_path / "pieces", count, 500, bits)
     whole.create()
     pieces.create()
     whole.write(0, values)
@@ -82,11 +136,11 @@ def test_index_does_not_depend_on_the_order_of_writing(tmp_path):
         pieces.write(first, values[first : first + 150])
     for name in whole.shard_names():
         assert (whole.folder / name).read_bytes() == (pieces.folder / name).read_bytes()
-    reopened = GradientIndex(tmp_path / "whole", count, 500)
+    reopened = GradientIndex(tmp_path / "whole", count, 500, bits)
     scores = whole.scores(values)
     np.testing.assert_array_equal(reopened.scores(values, rows=7), scores)
     shuffled = torch.randperm(count, generator=keyed_generator(0, "shuffle"))
-    backwards = GradientIndex(tmp_path / "shuffled", count, 500)
+    backwards = GradientIndex(tmp_path / "shuffled", count, 500, bits)
     backwards.create()
     backwards.write(0, values[shuffled])
     np.testing.assert_array_equal(backwards.scores(values), scores[:, shuffled])

@@ -17,57 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.kernels import block_products, packed_bytes
+from core.kernels import block_products, encode_blocks, packed_bytes
 
 BLOCK = 4096  # coordinates that share a scale
 SHARD_EXAMPLES = 256
 
 
-def quantize_blocks(values: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Return vectors (B, P) packed as uint8 and block scales (B, ceil(P / BLOCK)).
-
-    The packing is that of `core.kernels.block_products`. In 8 and 4 bits a code times
-    its block's scale is off by at most half the scale. One bit keeps the sign; its
-    scale |v|^2 / |v|_1 makes the packed block's component along v equal to v itself, so
-    that inner products keep their size.
-    """
-    count = values.shape[1]
-    padded = torch.nn.functional.pad(values, (0, -count % BLOCK)).unflatten(
-        1, (-1, BLOCK)
-    )
-    if bits == 1:
-        scales = padded.square().sum(2) / _nonzero(padded.abs().sum(2))
-        fields = (padded > 0).to(torch.uint8)
-    else:
-        largest = 2 ** (bits - 1) - 1
-        scales = padded.abs().amax(2) / largest
-        codes = (padded / _nonzero(scales)[:, :, None]).round().to(torch.int8)
-        fields = codes.view(torch.uint8) if bits == 8 else (codes + 8).to(torch.uint8)
-    full = count // BLOCK
-    packed = [_pack(fields[:, :full], bits)]
-    if count % BLOCK:
-        packed.append(_pack(fields[:, full:, : count % BLOCK], bits))
-    return torch.cat(packed, dim=1), scales
-
-
-def _nonzero(divisor: Tensor) -> Tensor:
-    return torch.where(divisor > 0, divisor, torch.ones((), dtype=divisor.dtype))
-
-
-def _pack(fields: Tensor, bits: int) -> Tensor:
-    """Return fields (B, blocks, n) as bytes (B, blocks * ceil(n bits / 8))."""
-    per_byte = 8 // bits
-    fields = torch.nn.functional.pad(fields, (0, -fields.shape[2] % per_byte))
-    parts = fields.unflatten(2, (per_byte, -1)).unbind(2)
-    packed = parts[0]
-    for k, part in enumerate(parts[1:], start=1):
-        packed = packed | (part << (bits * k))
-    return packed.flatten(1)
-
-
 def balance(rms: Tensor) -> Tensor:
     """Return divisors of shape (P,): `rms`, with 1 where nothing varies."""
-    return _nonzero(rms)
+    return torch.where(rms > 0, rms, torch.ones((), dtype=rms.dtype))
 
 
 def create_once(path: Path, make: Callable[[Path], object]) -> None:
@@ -162,18 +120,26 @@ class GradientIndex:
                 create_once(path, lambda new, size=count * width: zeros(new, size))
 
     def write(self, first: int, balanced: Tensor) -> None:
-        """Store balanced gradients (B, P) of the examples from position `first` on."""
-        codes, scales = quantize_blocks(balanced, self.bits)
-        stop = first + len(balanced)
+        """Store balanced gradients (B, P) of the examples from position `first` on.
+
+        The bits are the same whatever pieces the gradients are written in.
+        """
+        values = balanced.cpu().contiguous().numpy()
+        stop = first + len(values)
         for shard in range(first - first % SHARD_EXAMPLES, stop, SHARD_EXAMPLES):
             begin, end = max(first, shard), min(stop, shard + SHARD_EXAMPLES)
-            for stored, new in zip(
-                self._shard(shard, "r+"), (codes, scales), strict=True
-            ):
-                stored[begin - shard : end - shard] = new[
-                    begin - first : end - first
-                ].cpu()
-                stored.flush()
+            codes, scales = self._shard(shard, "r+")
+            rows = slice(begin - shard, end - shard)
+            encode_blocks(
+                values[begin - first : end - first],
+                codes[rows],
+                scales[rows],
+                BLOCK,
+                self.bits,
+                torch.get_num_threads(),
+            )
+            codes.flush()
+            scales.flush()
 
     def scores(
         self,

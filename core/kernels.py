@@ -53,6 +53,40 @@ def block_products(
     return products.T
 
 
+def encode_blocks(
+    values: np.ndarray,
+    codes: np.ndarray,
+    scales: np.ndarray,
+    block: int,
+    bits: int,
+    num_threads: int,
+) -> None:
+    """Pack vectors as `block_products` reads them, each block with its own scale.
+
+    In 8 and 4 bits the largest magnitude of a block gets the largest code, 127 or 7,
+    and a coordinate is off by at most half the scale. One bit keeps the sign; its scale
+    |v|^2 / |v|_1 makes the packed block's component along v equal to v itself, so that
+    inner products keep their size.
+
+    Args:
+        values: Shape (N, P), float32, contiguous.
+        codes: Where the codes go, shape (N, `packed_bytes`), uint8; may be a memory
+            map.
+        scales: Where the scales go, shape (N, ceil(P / block)), float32.
+        block: Coordinates that share a scale.
+        bits: 8, 4 or 1.
+        num_threads: Threads that divide the rows among them.
+    """
+    num_params = values.shape[1]
+    assert codes.shape == (len(values), packed_bytes(num_params, block, bits))
+    assert scales.shape == (len(values), -(-num_params // block))
+
+    def encode(rows: slice) -> None:
+        _encode_blocks(values[rows], codes[rows], scales[rows], block, bits)
+
+    _divide(encode, len(values), num_threads)
+
+
 def packed_bytes(num_params: int, block: int, bits: int) -> int:
     """Return the bytes of one packed vector of P coordinates."""
     full, rest = divmod(num_params, block)
@@ -116,6 +150,78 @@ def _unpack(codes, bits, fields):
             bit, part = np.uint8(1 << k), fields[k * width : (k + 1) * width]
             for i in range(width):
                 part[i] = np.int8(1) if codes[i] & bit else np.int8(-1)
+
+
+@njit(nogil=True)
+def _encode_blocks(values, codes, scales, block, bits):
+    num_params = values.shape[1]
+    fields = np.zeros(block + 8, np.int8)
+    for row in range(len(values)):
+        for number in range(scales.shape[1]):
+            first = number * block
+            part = values[row, first : min(first + block, num_params)]
+            first_byte = number * (block * bits // 8)
+            width = (len(part) * bits + 7) // 8
+            if bits == 1:
+                scales[row, number] = _sign_scale(part)
+                for i in range(len(part)):
+                    fields[i] = np.int8(1) if part[i] > 0 else np.int8(-1)
+            else:
+                scale = _largest(part) / np.float32(2 ** (bits - 1) - 1)
+                scales[row, number] = scale
+                _round(part, scale if scale != 0 else np.float32(1), fields)
+            fields[len(part) :] = 0
+            _pack(fields, bits, codes[row, first_byte : first_byte + width])
+
+
+@njit(nogil=True)
+def _pack(fields, bits, codes):
+    width = len(codes)
+    if bits == 8:
+        for i in range(width):
+            codes[i] = np.uint8(fields[i])
+    elif bits == 4:
+        low, high = fields[:width], fields[width : 2 * width]
+        for i in range(width):
+            codes[i] = np.uint8(low[i] + 8) | np.uint8((high[i] + 8) << 4)
+    else:
+        codes[:] = 0
+        for k in range(8):
+            bit, part = np.uint8(1 << k), fields[k * width : (k + 1) * width]
+            for i in range(width):
+                codes[i] |= bit if part[i] > 0 else np.uint8(0)
+
+
+@njit(nogil=True)
+def _largest(values):
+    """Return the largest magnitude; NaN if there is one.
+
+    Without its sign bit a float32 is ordered as an integer, NaN above all; a maximum of
+    integers is taken in vectors.
+    """
+    largest = np.zeros(1, np.int32)
+    top = np.int32(0)
+    bits = values.view(np.int32)
+    for i in range(len(bits)):
+        top = max(top, bits[i] & np.int32(0x7FFFFFFF))
+    largest[0] = top
+    return largest.view(np.float32)[0]
+
+
+@njit(nogil=True)
+def _round(values, scale, codes):
+    for i in range(len(values)):
+        codes[i] = np.int8(np.rint(values[i] / scale))
+
+
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _sign_scale(values):
+    """Return |v|^2 / |v|_1, or 0 of a zero vector."""
+    squares, total = np.float32(0), np.float32(0)
+    for i in range(len(values)):
+        squares += values[i] * values[i]
+        total += abs(values[i])
+    return squares / total if total != 0 else np.float32(0)
 
 
 # Only what lets the compiler add in vectors: a query that is not finite stays so.

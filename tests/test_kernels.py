@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from core.kernels import block_products, packed_bytes
+from core.kernels import block_products, encode_blocks, packed_bytes
 from tests.exact import unpacked
 
 BLOCK = 256
@@ -80,3 +80,46 @@ def test_zeros_give_zero_and_what_is_not_finite_stays_so(bits):
     assert (products[0] == 0).all()
     assert products[1, 3] == 0
     assert np.isnan(products[2]).all()
+
+
+def encoded(values, bits, threads=1):
+    """Return the packed codes and scales of vectors (N, P)."""
+    num_params = values.shape[1]
+    codes = np.full((len(values), packed_bytes(num_params, BLOCK, bits)), 255, "u1")
+    scales = np.empty((len(values), -(-num_params // BLOCK)), np.float32)
+    encode_blocks(values, codes, scales, BLOCK, bits, threads)
+    return codes, scales
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("num_params", [1, 256, 1289])
+def test_codes_are_what_numpy_says_block_by_block(num_params, bits):
+    """Rounded quotients by the scale of the largest, or signs; from any threads."""
+    values = normal(5, num_params) * np.float32([[1e-6], [1], [1e15], [0], [1e-3]])
+    packed, scales = encoded(values, bits)
+    codes = unpacked(packed, num_params, BLOCK, bits)
+    for number in range(-(-num_params // BLOCK)):
+        part = slice(number * BLOCK, (number + 1) * BLOCK)
+        block = values[:, part]
+        if bits == 1:
+            total = np.abs(block).astype(float).sum(1)
+            squares = np.square(block.astype(float)).sum(1)
+            expected = squares / np.where(total > 0, total, 1)
+            np.testing.assert_allclose(scales[:, number], expected, rtol=1e-5)
+            np.testing.assert_array_equal(codes[:, part], np.where(block > 0, 1, -1))
+        else:
+            expected = np.abs(block).max(1) / np.float32(2 ** (bits - 1) - 1)
+            np.testing.assert_array_equal(scales[:, number], expected)
+            quotients = block / np.where(expected > 0, expected, 1)[:, None]
+            np.testing.assert_array_equal(codes[:, part], np.rint(quotients))
+    for mine, other in zip((packed, scales), encoded(values, bits, 3), strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_a_scale_says_that_a_block_was_not_finite(bits):
+    """NaN or infinity in a gradient is not stored as an ordinary number."""
+    values = normal(3, 300)
+    values[1, 5], values[2, 299] = np.nan, -np.inf
+    finite = [[True, True], [False, True], [True, False]]
+    np.testing.assert_array_equal(np.isfinite(encoded(values, bits)[1]), finite)

@@ -19,7 +19,7 @@ reduce, whose average over draws comes before the outer product, it is part of t
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,15 @@ class Samples:
         if self.targets is None:
             return 2**0.5 * (self.probes * prediction).sum()
         return (self.probes * (prediction - self.targets).square()).sum()
+
+    def __getitem__(self, index: slice | Tensor) -> "Samples":
+        """Return the samples at a slice or an index tensor."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return Samples(*(None if value is None else value[index] for value in values))
+
+    def split(self, size: int) -> list["Samples"]:
+        """Return the samples in runs of a size; the last may be shorter."""
+        return [self[i : i + size] for i in range(0, len(self.x_t), size)]
 
 
 @dataclass(frozen=True)
@@ -206,6 +215,7 @@ def recorded_gradients(
         yield i, module, record[layer.name][0], gradients[i]
 
 
+GGNS = ("model", "loss")
 KFAC_APPROXIMATIONS = ("expand", "reduce")
 
 Sums = dict[str, Tensor]
@@ -234,9 +244,9 @@ def fit_factors(
             an example comes before the outer product (App. C, the bars): so many
             samples in a row are draws of one example, and batches hold whole examples.
         max_positions: For "expand", a layer with k times as many positions takes its
-            input covariance from every k-th sample of a batch alone: neighbouring
-            positions say nearly the same, and their products are most of the work.
-            None takes all.
+            factors from every k-th sample of a batch alone: neighbouring positions say
+            nearly the same, and their products are most of the work. The expectation is
+            the same if the samples come in random order. None takes all.
         state: Running sums to go on from, as given to `on_batch`.
         on_batch: Called with the running sums after every batch, to save or to stop.
         on_end: Called with the final sums, to add those of other processes to them.
@@ -260,8 +270,6 @@ def fit_factors(
                 moments = _reduce_moments(module, a, b, averaged)
             for name, value in moments:
                 _add(sums, f"{i}.{name}", value)
-        count = torch.tensor(len(samples.x_t) / averaged, device=denoiser.device)
-        _add(sums, "count", count)
         if on_batch is not None:
             on_batch(sums)
     if on_end is not None:
@@ -283,6 +291,8 @@ def _expand_moments(module, a, b, max_positions) -> Iterator[tuple[str, Tensor]]
     step = max(1, b.shape[1] // max_positions) if max_positions else 1
     for name, value in input_moments(module, a[::step]).items():
         yield f"input.{name}", value
+    b = b[::step]
+    yield "samples", b.new_tensor(len(b))
     b = b.flatten(0, 1)
     yield "gradient", b.T @ b
 
@@ -296,6 +306,7 @@ def _reduce_moments(module, a, b, averaged) -> Iterator[tuple[str, Tensor]]:
         b = b.unflatten(0, (-1, averaged)).mean(1)
     for name, value in row_moments(a).items():
         yield f"input.{name}", value
+    yield "samples", b.new_tensor(len(b))
     yield "gradient", b.T @ b
 
 
@@ -309,7 +320,7 @@ def _factors_from_sums(layout: Layout, sums: Sums) -> Factors:
             if name.startswith(prefix)
         }
         inputs.append(input_covariance(layer, moments))
-        gradients.append(sums[f"{i}.gradient"] / sums["count"])
+        gradients.append(sums[f"{i}.gradient"] / sums[f"{i}.samples"])
     return Factors(layout, tuple(inputs), tuple(gradients))
 
 
@@ -332,6 +343,39 @@ def eigenbasis(factors: Factors) -> tuple[Eigenbasis, Tensor]:
     return basis, factors.layout.join(eigenvalues)
 
 
+def factor_eigenvalues(layout: Layout, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the eigenvalues of both factors, whose products are K-FAC's.
+
+    A layer's K-FAC eigenvalues are a matrix of rank one: its largest column, and its
+    largest row over their common entry, say all of it in a hundredth of the room.
+
+    Args:
+        layout: The layers, in flattening order.
+        eigenvalues: K-FAC's, shape (P,).
+
+    Returns:
+        Concatenated over layers: (sum of D_out,) and (sum of D_in,).
+    """
+    columns, rows = [], []
+    for matrix in layout.split(eigenvalues):
+        place = int(matrix.argmax())
+        row, column = divmod(place, matrix.shape[1])
+        top = matrix[row, column]
+        columns.append(matrix[:, column])
+        rows.append(matrix[row] / (top if top > 0 else 1))
+    return torch.cat(columns), torch.cat(rows)
+
+
+def kfac_eigenvalues(layout: Layout, columns: Tensor, rows: Tensor) -> Tensor:
+    """Return K-FAC's eigenvalues, shape (P,), from what `factor_eigenvalues` gave."""
+    per_layer = zip(
+        columns.split([layer.d_out for layer in layout.layers]),
+        rows.split([layer.d_in for layer in layout.layers]),
+        strict=True,
+    )
+    return layout.join([torch.outer(column, row) for column, row in per_layer])
+
+
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(matrix.double())
     largest = vectors.abs().argmax(0, keepdim=True)
@@ -344,38 +388,59 @@ def fit_corrected_eigenvalues(
     denoiser: Denoiser,
     basis: Eigenbasis,
     batches: Iterable[Samples],
+    group_size: int,
     state: Sums | None = None,
     on_batch: Callable[[Sums], None] | None = None,
     on_end: Callable[[Sums], None] | None = None,
 ) -> Tensor:
     """Return the second moments of the gradients in the eigenbasis, shape (P,).
 
-    A batch's gradients are summed before they are rotated and squared. The probes make
+    A group's gradients are summed before they are rotated and squared. The probes make
     them uncorrelated with mean zero, so the square of the sum has the expectation of
-    the sum of squares, at the cost of one backward pass and one rotation per batch. The
-    larger the batch, the noisier the estimate from a given number of samples: the
-    relative variance is about 2 over the number of batches. Batches of one sample give
+    the sum of squares, at the cost of one backward pass and one rotation per group. The
+    larger the groups, the noisier the estimate from a given number of samples: the
+    relative variance is about 2 over the number of groups. Groups of one sample give
     the textbook's estimate.
 
     Args:
         denoiser: The model.
         basis: The eigenbasis, on the model's device.
-        batches: The samples.
+        batches: The samples; a batch's groups are rotated together, which reads the
+            eigenvectors from memory once.
+        group_size: Samples per group; a batch's last group may have fewer.
         state: Running sums to go on from, as given to `on_batch`.
         on_batch: Called with the running sums after every batch, to save or to stop.
         on_end: Called with the final sums, to add those of other processes to them.
     """
-    parameters = attributed_parameters(denoiser.unet, basis.layout)
     sums = state if state is not None else {}
     for samples in batches:
-        with torch.enable_grad():
-            predicted = denoiser.predict(samples.x_t, samples.timesteps, samples.labels)
-            gradients = torch.autograd.grad(samples.objective(predicted), parameters)
-        rotated = basis.rotate(flatten_gradients(list(gradients), basis.layout))
-        _add(sums, "squares", rotated.square())
+        gradients = torch.stack([
+            _summed_gradient(denoiser, basis.layout, group)
+            for group in samples.split(group_size)
+        ])
+        _add(sums, "squares", basis.rotate(gradients).square().sum(0))
         _add(sums, "count", torch.tensor(len(samples.x_t), device=denoiser.device))
         if on_batch is not None:
             on_batch(sums)
     if on_end is not None:
         on_end(sums)
     return sums["squares"] / sums["count"]
+
+
+def _summed_gradient(denoiser: Denoiser, layout: Layout, samples: Samples) -> Tensor:
+    """Return the gradient of the samples' objective, shape (P,)."""
+    parameters = attributed_parameters(denoiser.unet, layout)
+    with torch.enable_grad():
+        predicted = denoiser.predict(samples.x_t, samples.timesteps, samples.labels)
+        gradients = torch.autograd.grad(samples.objective(predicted), parameters)
+    return flatten_gradients(list(gradients), layout)
+
+
+def eigenbasis_from(tensors: dict[str, Tensor], layout: Layout) -> Eigenbasis:
+    """Return the eigenbasis in float32 from a file's `input.i` and `gradient.i`."""
+    numbers = range(len(layout.layers))
+    return Eigenbasis(
+        layout,
+        tuple(tensors[f"input.{i}"].float() for i in numbers),
+        tuple(tensors[f"gradient.{i}"].float() for i in numbers),
+    )

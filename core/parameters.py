@@ -92,12 +92,21 @@ def attributed_parameters(model: nn.Module, layout: Layout) -> list[nn.Parameter
     return parameters
 
 
-def flatten_gradients(gradients: list[Tensor], layout: Layout) -> Tensor:
-    """Return one vector (P,) from gradients in the order of `attributed_parameters`."""
+def flatten_gradients(
+    gradients: list[Tensor], layout: Layout, out: Tensor | None = None
+) -> Tensor:
+    """Return one vector (P,) from gradients in the order of `attributed_parameters`.
+
+    Args:
+        gradients: Of the weights and biases.
+        layout: The layers that count.
+        out: Where the vector goes; None for a new tensor.
+    """
     remaining = iter(gradients)
-    matrices = []
-    for layer in layout.layers:
+    flat = gradients[0].new_empty(layout.num_params) if out is None else out
+    for layer, matrix in zip(layout.layers, layout.split(flat), strict=True):
         weight = next(remaining).flatten(1)
-        columns = [weight, next(remaining)[:, None]] if layer.has_bias else [weight]
-        matrices.append(torch.cat(columns, dim=1))
-    return layout.join(matrices)
+        matrix[:, : weight.shape[1]] = weight
+        if layer.has_bias:
+            matrix[:, -1] = next(remaining)
+    return flat

@@ -14,11 +14,12 @@ operations and none of the memory, exactly. Knows nothing of gradients.
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.grad import conv2d_weight
 
 from core.parameters import Layer
 
-# The differences (rows, columns) of two kernel offsets, one of each pair +-d.
-SHIFTS = [(i, j) for i in range(3) for j in range(-2, 3) if (i, j) >= (0, 0)]
+# The offsets (row, column) of a 3x3 kernel, in the order of its unrolled weights.
+OFFSETS = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
 
 
 def layer_inputs(module: nn.Module, a: Tensor) -> Tensor:
@@ -66,20 +67,19 @@ def input_covariance(layer: Layer, moments: dict[str, Tensor]) -> Tensor:
         layer: The layer's shape.
         moments: Sums of `input_moments` over all batches.
     """
-    count = moments["count"].view(1, 1)
+    count = moments["count"]
+    covariance = count.new_empty(layer.d_in, layer.d_in)
+    products = covariance[:-1, :-1] if layer.has_bias else covariance
     if "products" in moments:
-        products, sums = moments["products"], moments["sums"][:, None]
+        products.copy_(moments["products"])
+        sums = moments["sums"]
     else:
-        blocks = _shift_blocks(moments)  # (3, 3, C, 3, 3, C)
-        products = blocks.permute(2, 0, 1, 5, 3, 4).flatten(3).flatten(0, 2)
-        patches = F.unfold(moments["image"][None], 3, padding=1)
-        sums = patches[0].sum(1, keepdim=True)
+        _set_patch_products(products, moments)
+        sums = F.unfold(moments["image"][None], 3, padding=1)[0].sum(1)
     if layer.has_bias:
-        products = torch.cat([
-            torch.cat([products, sums], 1),
-            torch.cat([sums.T, count], 1),
-        ])
-    return products / count
+        covariance[:-1, -1] = covariance[-1, :-1] = sums
+        covariance[-1, -1] = count
+    return covariance.div_(count)
 
 
 def _keeps_size(module: nn.Module) -> bool:
@@ -96,66 +96,58 @@ def _shift_moments(x: Tensor) -> dict[str, Tensor]:
     """Return the sums over a batch of pictures (B, C, H, W).
 
     Returns:
-        "shifts" (13, C, C): for each difference d of `SHIFTS`, the sum over pixels p of
-        x(p) x(p + d)^T. "edge_rows" (2, 3, C, C): the same within the first and the
-        last row, for d = (0, 0..2). "edge_columns" (2, 3, C, C): within the first and
-        the last column, for d = (0..2, 0). "corners" (2, 2, C, C): of the four corners.
-        "image" (C, H, W): the sum of the pictures. "count": pixels.
+        "shifts" (C, C, 3, 5): at [:, :, i, j + 2] the sum over pixels p of x(p) x(p +
+        (i, j))^T. "edge_rows" (2, 3, C, C): the same within the first and the last row,
+        for differences (0, 0..2). "edge_columns" (2, 3, C, C): within the first and the
+        last column, for (0..2, 0). "corners" (2, 2, C, C): of the four corners. "image"
+        (C, H, W): the sum of the pictures. "count": pixels.
     """
-    pixels = x.permute(0, 2, 3, 1)  # (B, H, W, C)
-    # Two zeros after each row and two rows of zeros after each picture: a shifted
-    # pixel that leaves the picture meets a zero, so one flat shift serves all.
-    padded = F.pad(pixels, (0, 0, 0, 2, 0, 2))
-    stride, channels = padded.shape[2], padded.shape[3]
-    first_row, last_row = pixels[:, 0], pixels[:, -1]
-    first_column, last_column = pixels[:, :, 0], pixels[:, :, -1]
+    channels = x.shape[1]
+    corners = x[:, :, [0, 0, -1, -1], [0, -1, 0, -1]].permute(2, 1, 0)  # (4, C, B)
     return {
-        "shifts": _products(padded, [i * stride + j for i, j in SHIFTS]),
-        "edge_rows": torch.stack([
-            _products(F.pad(line, (0, 0, 0, 2)), range(3))
-            for line in (first_row, last_row)
-        ]),
-        "edge_columns": torch.stack([
-            _products(F.pad(line, (0, 0, 0, 2)), range(3))
-            for line in (first_column, last_column)
-        ]),
-        "corners": torch.stack([
-            _products(pixels[:, i, j], [0]) for i in (0, -1) for j in (0, -1)
-        ]).view(2, 2, channels, channels),
+        "shifts": conv2d_weight(F.pad(x, (2, 2, 0, 2)), (channels, channels, 3, 5), x),
+        "edge_rows": _line_products(x[:, :, [0, -1]].permute(2, 1, 0, 3)),
+        "edge_columns": _line_products(x[..., [0, -1]].permute(3, 1, 0, 2)),
+        "corners": (corners @ corners.mT).view(2, 2, channels, channels),
         "image": x.sum(0),
         "count": x.new_tensor(x[:, 0].numel()),
     }
 
 
-def _products(pixels: Tensor, shifts) -> Tensor:
-    """Return the sums of x(p) x(p + s)^T over flat positions p, shape (S, C, C)."""
-    flat = pixels.reshape(-1, pixels.shape[-1])
-    return torch.stack([flat[: len(flat) - s].T @ flat[s:] for s in shifts])
+def _line_products(lines: Tensor) -> Tensor:
+    """Return the sums of x(p) x(p + s)^T along lines (E, C, B, L), shape (E, 3, C, C).
+
+    The shifts s are 0, 1 and 2; what leaves a line meets zeros.
+    """
+    length = lines.shape[-1]
+    padded = F.pad(lines, (0, 2))
+    shifted = torch.stack([padded[..., s : s + length] for s in range(3)], 1)
+    return lines.flatten(2)[:, None] @ shifted.flatten(3).mT
 
 
-def _shift_blocks(moments: dict[str, Tensor]) -> Tensor:
-    """Return the patch second moments by kernel offset, shape (3, 3, C, 3, 3, C).
+def _set_patch_products(products: Tensor, moments: dict[str, Tensor]) -> None:
+    """Set a matrix (9C, 9C) to the sum of a a^T over patches.
 
     An offset of -1 leaves out the picture's last row, one of +1 the first; the zeros
     around the picture see to all pairs of different offsets.
     """
-    channels = moments["image"].shape[0]
-    blocks = moments["image"].new_zeros(3, 3, channels, 3, 3, channels)
-    shifts = dict(zip(SHIFTS, moments["shifts"], strict=True))
+    shifts = moments["shifts"].permute(2, 3, 0, 1)  # (3, 5, C, C)
+    channels = shifts.shape[-1]
     left_out = {-1: 1, 1: 0}  # offset -> which end (0 first, 1 last) it leaves out
-    for (i, j), shift in shifts.items():
-        for row in range(-1, 2 - i):
-            for column in range(max(-1, -1 - j), min(2, 2 - j)):
-                block = shift.clone()
-                outer_row = left_out.get(row) if i == 0 else None
-                outer_column = left_out.get(column) if j == 0 else None
-                if outer_row is not None:
-                    block -= moments["edge_rows"][outer_row, j]
-                if outer_column is not None:
-                    block -= moments["edge_columns"][outer_column, i]
-                if outer_row is not None and outer_column is not None:
-                    block += moments["corners"][outer_row, outer_column]
-                first, second = (row + 1, column + 1), (row + i + 1, column + j + 1)
-                blocks[*first, :, *second] = block
-                blocks[*second, :, *first] = block.T
-    return blocks
+    blocks = shifts.new_empty(9, 9, channels, channels)
+    for first, (row, column) in enumerate(OFFSETS):
+        for second, (other_row, other_column) in enumerate(OFFSETS[first:], first):
+            i, j = other_row - row, other_column - column
+            block = shifts[i, j + 2]
+            outer_row = left_out.get(row) if i == 0 else None
+            outer_column = left_out.get(column) if j == 0 else None
+            if outer_row is not None:
+                block = block - moments["edge_rows"][outer_row, j]
+            if outer_column is not None:
+                block = block - moments["edge_columns"][outer_column, i]
+            if outer_row is not None and outer_column is not None:
+                block = block + moments["corners"][outer_row, outer_column]
+            blocks[first, second] = block
+            blocks[second, first] = block.T
+    products = products.unflatten(0, (channels, 9)).unflatten(2, (channels, 9))
+    products.copy_(blocks.permute(2, 0, 3, 1))

@@ -20,7 +20,7 @@ from core.curvature import (
 )
 from core.datasets import Dataset
 from core.diffusion import Denoiser
-from core.draws import keyed_generator, make_draws
+from core.draws import Draws, keyed_generator
 from core.parameters import Layout, parameter_layout
 from precompute.parallel import add_up, rank_and_size, wait_for_all
 from precompute.train import encode_all
@@ -32,6 +32,34 @@ SAVE_EVERY = 60.0  # seconds
 def examples_per_batch(batch_size: int, num_draws: int) -> int:
     """Return how many examples, each with all its draws, make a batch."""
     return max(1, batch_size // num_draws)
+
+
+def independent_draws(
+    config: CollectionConfig,
+    denoiser: Denoiser,
+    num_draws: int,
+    generator: torch.Generator,
+) -> Draws:
+    """Return draws as in training: second moments gain little from anything cleverer.
+
+    Args:
+        config: The collection's settings.
+        denoiser: The model.
+        num_draws: S.
+        generator: Source of every number drawn.
+    """
+
+    def happens(probability: float) -> Tensor:
+        return torch.rand(num_draws, generator=generator) < probability
+
+    steps = denoiser.num_train_timesteps
+    return Draws(
+        torch.randint(steps, (num_draws,), generator=generator),
+        torch.randn(num_draws, *denoiser.shape, generator=generator),
+        happens(config.model.label_dropout),
+        happens(0.5 * config.train.horizontal_flip),
+        torch.ones(num_draws),
+    )
 
 
 def curvature_samples(
@@ -47,7 +75,8 @@ def curvature_samples(
     """Yield batches of noisy training examples.
 
     Each example has draws of its own, keyed by its id, so that a batch does not depend
-    on those before it. Whether a draw mirrors its picture is part of it.
+    on those before it. Whether a draw mirrors its picture is part of it. Examples come
+    in random order, so that part of a batch is a random sample of the training set.
 
     Args:
         denoiser: The model.
@@ -57,25 +86,18 @@ def curvature_samples(
         purpose: What the draws are for.
         num_draws: Draws per example.
         batch_size: Draws per batch, rounded to whole examples.
-        numbers: Which batches: the k-th holds the k-th run of examples.
+        numbers: Which batches: the k-th holds the k-th run of the examples' order.
     """
     empirical = config.curvature.ggn == "loss"
     per_batch = examples_per_batch(batch_size, num_draws)
+    g = keyed_generator(config.seed, purpose, "order")
+    order = torch.randperm(len(dataset), generator=g)
     for number in numbers:
         start = number * per_batch
-        positions = range(start, min(start + per_batch, len(dataset)))
         parts = []
-        for position in positions:
+        for position in order[start : start + per_batch].tolist():
             g = keyed_generator(config.seed, purpose, int(dataset.ids[position]))
-            draws = make_draws(
-                num_draws,
-                denoiser.shape,
-                denoiser.num_train_timesteps,
-                g,
-                config.model.label_dropout,
-                config.train.horizontal_flip,
-                num_folds=num_draws,  # not in antithetic pairs, which add little here
-            )
+            draws = independent_draws(config, denoiser, num_draws, g)
             if empirical:
                 signs = torch.randint(2, (num_draws, 1, 1, 1), generator=g)
                 probes = 2.0 * signs - 1
@@ -227,9 +249,9 @@ def fit_curvature(
     corrected, seconds = stage.run(
         "eigenvalues",
         settings.eigenvalue_draws,
-        settings.group_size,
+        settings.batch_size,
         lambda batches, **hooks: fit_corrected_eigenvalues(
-            denoiser, basis, batches, **hooks
+            denoiser, basis, batches, settings.group_size, **hooks
         ),
     )
     if rank_and_size()[0] == 0:

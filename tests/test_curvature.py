@@ -12,8 +12,10 @@ from core.curvature import (
     Curvature,
     Samples,
     eigenbasis,
+    factor_eigenvalues,
     fit_corrected_eigenvalues,
     fit_factors,
+    kfac_eigenvalues,
 )
 from core.parameters import (
     attributed_parameters,
@@ -29,20 +31,6 @@ from tests.exact import (
 from tests.toys import exact_samples, linear_denoiser, random_samples, tiny_denoiser
 
 
-def part(samples: Samples, first: int, stop: int) -> Samples:
-    """Return samples [first, stop)."""
-    cut = {
-        name: None if value is None else value[first:stop]
-        for name, value in vars(samples).items()
-    }
-    return Samples(**cut)
-
-
-def parts(samples: Samples, size: int) -> list[Samples]:
-    """Return the samples in batches."""
-    return [part(samples, i, i + size) for i in range(0, len(samples.x_t), size)]
-
-
 def with_targets(samples: Samples, seed: int = 3) -> Samples:
     """Return the samples for GGN^loss: random targets, random signs."""
     g = torch.Generator().manual_seed(seed)
@@ -55,7 +43,7 @@ def fit(denoiser, samples, **settings):
     """Return (K-FAC, EK-FAC) of the samples; eigenvalues sample by sample."""
     layout = parameter_layout(denoiser.unet)
     basis, kfac = eigenbasis(fit_factors(denoiser, layout, [samples], **settings))
-    corrected = fit_corrected_eigenvalues(denoiser, basis, parts(samples, 1))
+    corrected = fit_corrected_eigenvalues(denoiser, basis, [samples], 1)
     return Curvature(basis, kfac), Curvature(basis, corrected)
 
 
@@ -158,7 +146,7 @@ def test_reduce_equals_a_loop_over_examples(empirical):
     layout = parameter_layout(denoiser.unet)
     number = [layer.name for layer in layout.layers].index("conv_in")
     conv, rows = denoiser.unet.conv_in, []
-    for one in parts(samples, 1):
+    for one in samples.split(1):
         seen = []
         handle = conv.register_forward_hook(lambda m, i, o, s=seen: s.extend((i[0], o)))
         prediction = denoiser.predict(one.x_t, one.timesteps, one.labels)
@@ -190,12 +178,12 @@ def test_summed_batches_have_the_expectation_of_single_samples():
     denoiser = tiny_denoiser()
     samples = with_targets(random_samples(denoiser, 3))
     basis = fit(denoiser, samples)[1].basis
-    alone = fit_corrected_eigenvalues(denoiser, basis, parts(samples, 1))
+    alone = fit_corrected_eigenvalues(denoiser, basis, [samples], 1)
     patterns = [
         replace(samples, probes=torch.tensor(signs).double().view(3, 1, 1, 1))
         for signs in itertools.product((-1.0, 1.0), repeat=3)
     ]
-    together = fit_corrected_eigenvalues(denoiser, basis, patterns)
+    together = fit_corrected_eigenvalues(denoiser, basis, patterns, 3)
     torch.testing.assert_close(together, alone)
 
 
@@ -293,11 +281,11 @@ def test_random_probes_are_unbiased_with_factor_two():
         probes.double(),
     )
     basis = fit(denoiser, exact_samples(denoiser, samples))[1].basis
-    estimate = fit_corrected_eigenvalues(denoiser, basis, parts(many, 3))
+    estimate = fit_corrected_eigenvalues(denoiser, basis, many.split(30), 3)
     ggn = dense_ggn(denoiser, layout, samples)
     exact = basis.rotate(basis.rotate(ggn).T).diagonal()
     # The square of a normal variable has standard deviation sqrt(2) times its mean, and
-    # each batch gives one.
+    # each group gives one.
     tolerance = 5 * (2 * 3 / repeats) ** 0.5
     torch.testing.assert_close(estimate, exact, rtol=tolerance, atol=1e-9)
 
@@ -309,44 +297,64 @@ def test_factors_do_not_depend_on_batches(kfac_approx):
     samples = with_targets(random_samples(denoiser, 6))
     layout = parameter_layout(denoiser.unet)
     whole = fit_factors(denoiser, layout, [samples], kfac_approx, 2)
-    batched = fit_factors(denoiser, layout, parts(samples, 2), kfac_approx, 2)
+    batched = fit_factors(denoiser, layout, samples.split(2), kfac_approx, 2)
     torch.testing.assert_close(whole.input_covariance, batched.input_covariance)
     torch.testing.assert_close(whole.gradient_covariance, batched.gradient_covariance)
 
 
-def test_thinning_takes_the_input_of_every_kth_sample():
+def test_thinning_takes_every_kth_sample():
     """Layers of 16 positions use every fourth sample when four are allowed."""
     denoiser = tiny_denoiser()
     samples = random_samples(denoiser, 8)
     layout = parameter_layout(denoiser.unet)
-    number = [layer.name for layer in layout.layers].index("conv_in")
     thinned = fit_factors(denoiser, layout, [samples], max_positions=4)
     all_of = fit_factors(denoiser, layout, [samples])
-    kept = Samples(**{
-        name: value if value is None else value[::4]
-        for name, value in vars(samples).items()
-    })
-    of_kept = fit_factors(denoiser, layout, [kept])
-    torch.testing.assert_close(
-        thinned.input_covariance[number], of_kept.input_covariance[number]
-    )
-    torch.testing.assert_close(thinned.gradient_covariance, all_of.gradient_covariance)
+    of_kept = fit_factors(denoiser, layout, [samples[::4]])
     for i, layer in enumerate(layout.layers):
-        if "time_emb" in layer.name:  # one position: nothing to leave out
-            torch.testing.assert_close(
-                thinned.input_covariance[i], all_of.input_covariance[i]
-            )
+        # Those of the timestep have one position: nothing to leave out.
+        expected = all_of if "time_emb" in layer.name else of_kept
+        if layer.name == "conv_in" or "time_emb" in layer.name:
+            for kind in ("input_covariance", "gradient_covariance"):
+                torch.testing.assert_close(
+                    getattr(thinned, kind)[i], getattr(expected, kind)[i]
+                )
+
+
+def test_thinning_is_unbiased():
+    """Over all rotations of a batch, the thinned factors average to the full ones."""
+    denoiser = tiny_denoiser()
+    samples = random_samples(denoiser, 4)
+    layout = parameter_layout(denoiser.unet)
+    rotated = [samples[torch.arange(4).roll(shift)] for shift in range(4)]
+    thinned = [fit_factors(denoiser, layout, [r], max_positions=4) for r in rotated]
+    full = fit_factors(denoiser, layout, [samples])
+    for kind in ("input_covariance", "gradient_covariance"):
+        for i, expected in enumerate(getattr(full, kind)):
+            found = sum(getattr(factors, kind)[i] for factors in thinned) / 4
+            torch.testing.assert_close(found, expected)
+    number = [layer.name for layer in layout.layers].index("conv_in")
+    assert len({float(f.gradient_covariance[number].norm()) for f in thinned}) == 4
+
+
+def test_groups_do_not_depend_on_batches():
+    """Groups that are rotated together give what each gives in a batch of its own."""
+    denoiser = tiny_denoiser()
+    samples = random_samples(denoiser, 7)
+    basis = fit(denoiser, samples)[1].basis
+    together = fit_corrected_eigenvalues(denoiser, basis, [samples], 2)
+    apart = fit_corrected_eigenvalues(denoiser, basis, samples.split(2), 2)
+    torch.testing.assert_close(together, apart)
 
 
 def test_interrupted_passes_go_on_to_the_same_bits():
     """A run that goes on from saved sums equals one that was never stopped."""
     denoiser = tiny_denoiser()
     layout = parameter_layout(denoiser.unet)
-    batches = parts(random_samples(denoiser, 6), 2)
+    batches = random_samples(denoiser, 6).split(2)
     basis = fit(denoiser, random_samples(denoiser, 6))[1].basis
 
     def eigenvalues(batches, **resume):
-        return fit_corrected_eigenvalues(denoiser, basis, batches, **resume)
+        return fit_corrected_eigenvalues(denoiser, basis, batches, 2, **resume)
 
     def factors(batches, **resume):
         found = fit_factors(denoiser, layout, batches, **resume)
@@ -397,3 +405,14 @@ def test_a_grouped_convolution_is_refused():
     """A grouped convolution is not one matrix, and the message names it."""
     with pytest.raises(ValueError, match="convolution '0' has 2 groups"):
         parameter_layout(nn.Sequential(nn.Conv2d(4, 4, 3, groups=2)))
+
+
+def test_kfac_eigenvalues_survive_being_kept_per_factor():
+    """Products of what is kept are the eigenvalues, also where a factor is zero."""
+    denoiser = tiny_denoiser()
+    layout = parameter_layout(denoiser.unet)
+    factors = fit_factors(denoiser, layout, [random_samples(denoiser, 8)])
+    _, eigenvalues = eigenbasis(factors)
+    eigenvalues[: layout.layers[0].size] = 0
+    kept = factor_eigenvalues(layout, eigenvalues)
+    torch.testing.assert_close(kfac_eigenvalues(layout, *kept), eigenvalues)

@@ -2,11 +2,17 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from tests.benchmarks import (
+    cifar_gpu,
     curvature,
+    errors,
     estimators,
+    fidelity,
     gradients,
     noise,
     queries,
@@ -15,23 +21,41 @@ from tests.benchmarks import (
 
 BENCHMARKS = {
     "curvature": curvature.run,
+    "errors": errors.run,
     "estimators": estimators.run,
+    "fidelity": fidelity.run,
     "gradients": gradients.run,
+    "growth": gradients.run_growth,
     "noise": noise.run,
     "queries": queries.run,
     "self_influence": self_influence.run,
+    "self_influence_methods": self_influence.run_methods,
 }
+
+
+def run_cifar(options: argparse.Namespace) -> dict:
+    """Return the timings of the paper's UNet: full size on a GPU, else a toy."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    size = cifar_gpu.GPU_SIZE if device == "cuda" else cifar_gpu.TINY_SIZE
+    chosen = {name: getattr(options, name) for name in ("examples", "draws")}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    return cifar_gpu.run(replace(size, **chosen), options.out, device)
 
 
 def main() -> None:
     """Parse the name, run, print and perhaps save."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
-    parser.add_argument("name", choices=BENCHMARKS)
+    parser.add_argument("name", choices=[*BENCHMARKS, "cifar"])
     parser.add_argument("--collection", default="glyphs")
     parser.add_argument("--root", type=Path, help="folder of published collections")
     parser.add_argument("--out", type=Path, help="JSON file")
+    parser.add_argument("--examples", type=int, help="pictures, for cifar")
+    parser.add_argument("--draws", type=int, help="draws per picture, for cifar")
     options = parser.parse_args()
-    result = BENCHMARKS[options.name](options.collection, options.root)
+    if options.name == "cifar":
+        result = run_cifar(options)
+    else:
+        result = BENCHMARKS[options.name](options.collection, options.root)
     text = json.dumps(result, indent=2)
     print(text)
     if options.out is not None:

@@ -2,18 +2,17 @@
 
 The floor is one forward and backward pass over the same samples. All take the same
 samples in the same run; eigendecompositions are counted apart, for they depend on the
-model alone. The last lines are the accepted figures.
+model alone. How the fit grows with the examples, the draws and the parameters is stated
+as the slope of logarithms: 1 is proportional. The last lines are the accepted figures.
 """
 
-import time
+from dataclasses import replace
 from pathlib import Path
 
-import curvlinops.ekfac
+import numpy as np
 import torch
-from curvlinops import EKFACLinearOperator
-from torch import nn
 
-from core.config import collection_config
+from core.config import CollectionConfig, collection_config
 from core.curvature import (
     Curvature,
     Samples,
@@ -21,98 +20,125 @@ from core.curvature import (
     fit_corrected_eigenvalues,
     fit_factors,
 )
-from core.datasets import load_dataset
-from core.diffusion import Denoiser, denoiser_from_bytes
+from core.datasets import Dataset, load_dataset
+from core.diffusion import Denoiser, denoiser_from_bytes, make_denoiser
+from core.draws import keyed_generator
 from core.parameters import (
     Layout,
     attributed_parameters,
     flatten_gradients,
     parameter_layout,
 )
-from precompute.build import shipped_weights
-from precompute.curvature import curvature_samples, examples_per_batch
+from precompute.curvature import curvature_samples
+from precompute.stages import shipped_weights
 from precompute.train import encode_all, new_denoiser
 from tests.benchmarks.machine import facts
+from tests.benchmarks.peers import (
+    KRONFLUENCE_MISSING,
+    curvlinops_operator,
+    curvlinops_seconds,
+    kronfluence_seconds,
+    timed,
+)
 
 SAMPLES, PEER_SAMPLES, ROUNDS = 512, 128, 3
+# (examples, draws, widths of the levels): one of the three grows at a time.
+THREE_LEVELS = {"attention": (False, True, True)}
+GROWTH = {
+    "examples": [(n, 1, (16, 32, 48)) for n in (64, 128, 256)],
+    "draws": [(64, draws, (16, 32, 48)) for draws in (1, 2, 4)],
+    "parameters": [
+        (64, 1, widths) for widths in ((16, 16, 32), (16, 32, 48), (32, 64, 96))
+    ],
+}
 
 
 def run(collection: str, root: Path | None) -> dict:
-    """Return seconds of floor, fit and curvlinops, and how well the two agree."""
+    """Return seconds of floor, fit and peers, and how well fit and curvlinops agree."""
     config = collection_config(collection)
     dataset = load_dataset(config.data)
     weights = shipped_weights(config)
     denoiser = (
         denoiser_from_bytes(weights) if weights else new_denoiser(config, dataset)
     )
-    layout, settings = parameter_layout(denoiser.unet), config.curvature
-    x_0 = encode_all(denoiser, dataset)
-
-    def batches(size: int, count: int) -> list[Samples]:
-        per_batch = examples_per_batch(size, settings.factor_draws)
-        numbers = range(count // (per_batch * settings.factor_draws))
-        return list(
-            curvature_samples(
-                denoiser,
-                config,
-                dataset,
-                x_0,
-                "benchmark",
-                settings.factor_draws,
-                size,
-                numbers,
-            )
-        )
-
-    wide = batches(settings.batch_size, SAMPLES)
-    groups = batches(settings.group_size, SAMPLES)
-    floor(denoiser, layout, wide[:1])  # warm up
-    rounds = []
-    for _ in range(ROUNDS):  # in turn, so that a slower machine slows all alike
-        seconds = {"floor": timed(floor, denoiser, layout, wide)[0]}
-        seconds["factors"], factors = timed(
-            fit_factors,
-            denoiser,
-            layout,
-            wide,
-            settings.kfac_approx,
-            max_positions=settings.max_positions,
-        )
-        seconds["eigendecompositions"], (basis, _) = timed(eigenbasis, factors)
-        basis = basis.to("cpu")
-        seconds["eigenvalues"] = timed(
-            fit_corrected_eigenvalues, denoiser, basis, groups
-        )[0]
-        rounds.append(seconds)
+    layout, x_0 = parameter_layout(denoiser.unet), encode_all(denoiser, dataset)
+    draws = config.curvature.factor_draws
+    batches = sample_batches(config, dataset, denoiser, x_0, SAMPLES // draws, draws)
+    few = batches[: PEER_SAMPLES // config.curvature.batch_size]
+    floor(denoiser, layout, batches[:1])  # warm up
+    rounds, peers = [], []
+    for number in range(ROUNDS):  # in turn: a slower machine slows all alike
+        rounds.append(seconds_of_fit(config, denoiser, layout, batches))
+        if number > 0:
+            peers.append(curvlinops_seconds(denoiser, layout, few))
     best = {name: min(r[name] for r in rounds) for name in rounds[0]}
-    few = batches(settings.batch_size, PEER_SAMPLES)
-    peer = curvlinops_seconds(denoiser, layout, few)
     fit = best["factors"] + best["eigenvalues"]
-    peer_per_sample = peer / PEER_SAMPLES
+    kronfluence = kronfluence_seconds(denoiser, few)
     result = {
         "collection": collection,
         **facts(),
         "num_params": layout.num_params,
         "samples": SAMPLES,
-        "settings": vars(settings),
+        "settings": vars(config.curvature),
         "seconds": best,
         "rounds": rounds,
-        "curvlinops": {"samples": PEER_SAMPLES, "seconds": peer},
+        "curvlinops": {"samples": PEER_SAMPLES, "rounds": peers},
+        "kronfluence": kronfluence and {"samples": PEER_SAMPLES, **kronfluence},
         "agreement": agreement(denoiser, layout, few[0]),
-        "fit/floor": fit / best["floor"],
-        "curvlinops/fit": peer_per_sample / (fit / SAMPLES),
+        "growth": growth(config, dataset, x_0),
     }
-    result["lines"] = [
-        f"{name} {result[name]:.2f}" for name in ("fit/floor", "curvlinops/fit")
-    ]
-    return result
+    as_many = SAMPLES / PEER_SAMPLES
+    ratios = {}
+    if kronfluence is not None:
+        ratios["kronfluence/fit"] = sum(kronfluence.values()) * as_many / fit
+    ratios["fit/floor"] = fit / best["floor"]
+    ratios["curvlinops/fit"] = min(peers) * as_many / fit
+    lines = [f"{name} {ratio:.2f}" for name, ratio in ratios.items()]
+    notes = [] if kronfluence is not None else [KRONFLUENCE_MISSING]
+    return {**result, **ratios, "lines": [*notes, *lines]}
 
 
-def timed(function, *args, **kwargs) -> tuple[float, object]:
-    """Return (seconds, result) of a call."""
-    started = time.perf_counter()
-    result = function(*args, **kwargs)
-    return time.perf_counter() - started, result
+def sample_batches(
+    config: CollectionConfig,
+    dataset: Dataset,
+    denoiser: Denoiser,
+    x_0: torch.Tensor,
+    examples: int,
+    draws: int,
+) -> list[Samples]:
+    """Return the samples of a number of examples, in the batches that a build uses."""
+    size = config.curvature.batch_size
+    numbers = range(examples * draws // size)
+    return list(
+        curvature_samples(
+            denoiser, config, dataset, x_0, "benchmark", draws, size, numbers
+        )
+    )
+
+
+def seconds_of_fit(
+    config: CollectionConfig,
+    denoiser: Denoiser,
+    layout: Layout,
+    batches: list[Samples],
+) -> dict[str, float]:
+    """Return the seconds of the floor and of the parts of the fit."""
+    settings = config.curvature
+    seconds = {"floor": timed(floor, denoiser, layout, batches)[0]}
+    seconds["factors"], factors = timed(
+        fit_factors,
+        denoiser,
+        layout,
+        batches,
+        settings.kfac_approx,
+        max_positions=settings.max_positions,
+    )
+    seconds["eigendecompositions"], (basis, _) = timed(eigenbasis, factors)
+    basis = basis.to(denoiser.device)
+    seconds["eigenvalues"] = timed(
+        fit_corrected_eigenvalues, denoiser, basis, batches, settings.group_size
+    )[0]
+    return seconds
 
 
 def floor(denoiser: Denoiser, layout: Layout, batches: list[Samples]) -> None:
@@ -123,67 +149,33 @@ def floor(denoiser: Denoiser, layout: Layout, batches: list[Samples]) -> None:
         torch.autograd.grad(samples.objective(predicted), parameters)
 
 
-class Packed(nn.Module):
-    """A denoiser as curvlinops wants it: one input tensor, 2-D output."""
-
-    def __init__(self, denoiser: Denoiser):
-        super().__init__()
-        self.denoiser = denoiser
-
-    def forward(self, packed: torch.Tensor) -> torch.Tensor:
-        """Return predictions (B, C H W) from x_t, timestep and label in one row."""
-        x_t = packed[:, :-2].unflatten(1, self.denoiser.shape)
-        timesteps, labels = packed[:, -2].long(), packed[:, -1].long()
-        if self.denoiser.null_label is None:
-            labels = None
-        return self.denoiser.predict(x_t, timesteps, labels).flatten(1)
-
-
-def peer_operator(
-    denoiser: Denoiser, layout: Layout, batches: list[Samples], fisher_type: str
-) -> EKFACLinearOperator:
-    """Return curvlinops' EK-FAC over the samples; it computes on first use."""
-    data = []
-    for samples in batches:
-        labels = samples.labels
-        labels = torch.zeros_like(samples.timesteps) if labels is None else labels
-        columns = [samples.timesteps[:, None].float(), labels[:, None].float()]
-        packed = torch.cat([samples.x_t.flatten(1), *columns], 1)
-        targets = samples.targets if samples.targets is not None else samples.probes
-        data.append((packed, targets.flatten(1)))
-    return EKFACLinearOperator(
-        Packed(denoiser),
-        nn.MSELoss(reduction="sum"),
-        attributed_parameters(denoiser.unet, layout),
-        data,
-        fisher_type=fisher_type,
-        mc_samples=1,
-        kfac_approx="expand",
-        separate_weight_and_bias=False,
-        check_deterministic=False,
-    )
-
-
-def curvlinops_seconds(
-    denoiser: Denoiser, layout: Layout, batches: list[Samples]
-) -> float:
-    """Return the seconds of curvlinops' two passes, without its decompositions."""
-    operator = peer_operator(denoiser, layout, batches, "mc")
-    vector = [torch.zeros_like(p) for p in attributed_parameters(denoiser.unet, layout)]
-    decomposing = 0.0
-    eigh = curvlinops.ekfac.eigh
-
-    def timed_eigh(matrix):
-        nonlocal decomposing
-        seconds, found = timed(eigh, matrix)
-        decomposing += seconds
-        return found
-
-    curvlinops.ekfac.eigh = timed_eigh
-    try:
-        return timed(lambda: operator @ vector)[0] - decomposing
-    finally:
-        curvlinops.ekfac.eigh = eigh
+def growth(
+    config: CollectionConfig, dataset: Dataset, x_0: torch.Tensor
+) -> dict[str, dict]:
+    """Return the seconds of fits of growing size, and their slopes, random weights."""
+    table = {}
+    for name, sizes in GROWTH.items():
+        rows = []
+        for examples, draws, widths in sizes:
+            model = replace(config.model, **THREE_LEVELS, block_out_channels=widths)
+            g, labels = keyed_generator(0, "growth"), len(dataset.class_names)
+            data = config.data
+            denoiser = make_denoiser(model, data.image_size, data.channels, labels, g)
+            layout = parameter_layout(denoiser.unet)
+            batches = sample_batches(config, dataset, denoiser, x_0, examples, draws)
+            rounds = [
+                seconds_of_fit(config, denoiser, layout, batches) for _ in range(2)
+            ]
+            rows.append({
+                "examples": examples,
+                "draws": draws,
+                "parameters": layout.num_params,
+                "seconds": min(r["factors"] + r["eigenvalues"] for r in rounds),
+            })
+        x, y = ([row[key] for row in rows] for key in (name, "seconds"))
+        slope = float(np.polyfit(np.log(x), np.log(y), 1)[0])
+        table[name] = {"slope": round(slope, 2), "rows": rows}
+    return table
 
 
 def agreement(denoiser: Denoiser, layout: Layout, samples: Samples) -> float:
@@ -193,25 +185,17 @@ def agreement(denoiser: Denoiser, layout: Layout, samples: Samples) -> float:
     data, nothing thinned, eigenvalues sample by sample.
     """
     g = torch.Generator().manual_seed(0)
-    samples = Samples(
-        samples.x_t[:16],
-        samples.timesteps[:16],
-        None if samples.labels is None else samples.labels[:16],
-        torch.ones(16, 1, 1, 1),
-        samples.probes[:16],
-    )
+    samples = samples[:16]
+    signs = torch.ones(16, 1, 1, 1)
+    samples = replace(samples, probes=signs, targets=samples.probes)
     vector = [
         torch.randn(p.shape, generator=g)
         for p in attributed_parameters(denoiser.unet, layout)
     ]
-    peer = peer_operator(denoiser, layout, [samples], "empirical")
+    peer = curvlinops_operator(denoiser, layout, [samples], "empirical")
     expected = flatten_gradients(peer @ vector, layout) / 16
     basis, _ = eigenbasis(fit_factors(denoiser, layout, [samples]))
     basis = basis.to("cpu")
-    singles = [
-        Samples(*(None if v is None else v[i : i + 1] for v in vars(samples).values()))
-        for i in range(16)
-    ]
-    eigenvalues = fit_corrected_eigenvalues(denoiser, basis, singles).float()
+    eigenvalues = fit_corrected_eigenvalues(denoiser, basis, [samples], 1).float()
     found = Curvature(basis, eigenvalues).multiply(flatten_gradients(vector, layout))
     return float((found - expected).norm() / expected.norm())

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import torch
 from scipy.stats import chi
 from torch import Tensor
@@ -19,6 +20,29 @@ def keyed_generator(seed: int, purpose: str, *keys: int | str) -> torch.Generato
     text = "\x1f".join([str(seed), purpose, *map(str, keys)])
     digest = hashlib.sha256(text.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def subset_mask(
+    num_examples: int, subset: int, seed: int, share: float = 0.5
+) -> np.ndarray:
+    """Return which examples are in a random subset, shape (N,), bool.
+
+    It depends on its own number alone, so more subsets can be added later.
+    """
+    generator = keyed_generator(seed, "subset", share, subset)
+    order = torch.randperm(num_examples, generator=generator).numpy()
+    mask = np.zeros(num_examples, dtype=bool)
+    mask[order[: round(share * num_examples)]] = True
+    return mask
+
+
+def subset_masks(
+    num_examples: int, num_subsets: int, seed: int, share: float = 0.5
+) -> np.ndarray:
+    """Return the first random subsets, shape (M, N), bool."""
+    return np.stack([
+        subset_mask(num_examples, m, seed, share) for m in range(num_subsets)
+    ])
 
 
 @dataclass(frozen=True)

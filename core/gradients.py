@@ -1,6 +1,6 @@
 """Monte Carlo gradients of a measurement: what Eq. 6 calls grad m and grad l."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -44,23 +44,46 @@ def fold_gradients(
     Returns:
         Gradients of shape (F, P), float32, and mean costs of shape (F,).
     """
-    parameters = attributed_parameters(denoiser.unet, layout)
     per_fold = len(draws) // num_folds
-    gradients, costs = [], []
-    with torch.enable_grad():
-        for fold in range(num_folds):
-            total, value = None, 0.0
-            for part in draws_in_parts(draws, fold * per_fold, per_fold, max_batch):
-                weighted = part.weights * measurement(denoiser, x_0, label, part)
-                cost = weighted.sum() / per_fold
-                parts = torch.autograd.grad(cost, parameters)
-                total = parts if total is None else torch._foreach_add(total, parts)
-                value = value + cost.detach()
-            gradients.append(flatten_gradients(list(total), layout))
-            costs.append(value)
-            if on_fold is not None:
-                on_fold(fold + 1, num_folds)
-    return torch.stack(gradients), torch.stack(costs)
+    weight = next(denoiser.unet.parameters())
+    gradients = weight.new_empty(num_folds, layout.num_params)
+    costs = []
+    for fold in range(num_folds):
+        parts = draws_in_parts(draws, fold * per_fold, per_fold, max_batch)
+        summands = (
+            (part.weights * measurement(denoiser, x_0, label, part)).sum() / per_fold
+            for part in parts
+        )
+        _, cost = summed_gradient(summands, denoiser, layout, out=gradients[fold])
+        costs.append(cost)
+        if on_fold is not None:
+            on_fold(fold + 1, num_folds)
+    return gradients, torch.stack(costs)
+
+
+@torch.enable_grad()
+def summed_gradient(
+    costs: Iterator[Tensor],
+    denoiser: Denoiser,
+    layout: Layout,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient (P,) of a sum of costs, and the sum.
+
+    Args:
+        costs: Scalars. Each is asked for after the gradient of the one before is taken,
+            so that only one graph is in memory.
+        denoiser: The model.
+        layout: The layers of `denoiser.unet` that count.
+        out: Where the gradient goes, shape (P,); None makes a new vector.
+    """
+    parameters = attributed_parameters(denoiser.unet, layout)
+    total, value = None, 0.0
+    for cost in costs:
+        parts = torch.autograd.grad(cost, parameters)
+        total = parts if total is None else torch._foreach_add(total, parts)
+        value = value + cost.detach()
+    return flatten_gradients(list(total), layout, out=out), value
 
 
 def draws_in_parts(draws: Draws, first: int, count: int, size: int) -> list[Draws]:

@@ -39,6 +39,26 @@ def fold_statistics(fold_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, fold_scores.std(0, ddof=1) / num_folds**0.5
 
 
+def pooled_variance(fold_scores: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """Return the variance of the centred mean over folds of each score.
+
+    The spread of one score's few folds is itself too uncertain to bound an error: of
+    four folds, nine in ten intervals would be eight. All examples share the folds'
+    draws, so a query's spread is averaged over them and given back by their levels.
+
+    Args:
+        fold_scores: Scores from F independent folds of draws, shape (F, ..., N).
+        level: How the variance is divided over the examples, shape (N,); only ratios
+            count.
+
+    Returns:
+        Shape (..., N).
+    """
+    _, error = fold_statistics(centred(fold_scores))
+    total = np.square(error).mean(-1, keepdims=True)
+    return total * (level / level.mean() if level.any() else np.ones_like(level))
+
+
 def predicted_change(scores: np.ndarray, removed: np.ndarray) -> np.ndarray:
     """Return the predicted change of the cost when a group is left out (sum of Eq. 6).
 
@@ -57,6 +77,15 @@ def split_reliability(first: np.ndarray, second: np.ndarray) -> float:
     return float(
         np.mean([spearmanr(a, b).statistic for a, b in zip(first, second, strict=True)])
     )
+
+
+def top_overlap(scores: np.ndarray, exact: np.ndarray, count: int) -> float:
+    """Return the mean share of the `count` largest of `exact` found in `scores` too."""
+    shares = [
+        len(set(np.argsort(-a)[:count]) & set(np.argsort(-b)[:count])) / count
+        for a, b in zip(scores, exact, strict=True)
+    ]
+    return float(np.mean(shares))
 
 
 def spearman_brown(reliability: float, factor: float) -> float:

@@ -7,6 +7,7 @@ nothing to compression.
 """
 
 import time
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +27,10 @@ from core.measurements import MEASUREMENTS
 from core.proposal import timestep_proposal
 from core.sketch import Sketch, collection_sketch, pack_signs
 from precompute.train import encode_all
+from precompute.workers import example_workers
 from precompute.workspace import Workspace
+
+QUERIES_AT_ONCE = 32  # of the gallery, by one worker
 
 
 @dataclass(frozen=True)
@@ -137,12 +141,17 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
     zeros = torch.zeros(num_params, dtype=torch.float64, device=stage.denoiser.device)
     squares, deviations = zeros.clone(), zeros.clone()
     shared = torch.zeros_like(zeros).expand(settings.num_folds, -1).clone()
-    for position in tqdm(positions.tolist(), "slice"):
-        folds = stage.curvature.basis.rotate(stage.folds(position)).double()
-        mean = folds.mean(0)
-        squares += mean.square()
-        deviations += (folds - mean).square().sum(0)
-        shared += folds - mean
+
+    def rotated(position: int) -> Tensor:
+        return stage.curvature.basis.rotate(stage.folds(position))
+
+    with example_workers(stage.denoiser.device) as pool:
+        for chunk in tqdm(positions.split(settings.chunk), "slice"):
+            for folds in pool.map(rotated, chunk.tolist()):
+                mean = folds.double().mean(0)
+                squares += mean.square()
+                deviations += (folds - mean).square().sum(0)
+                shared += folds - mean
     own = deviations - shared.square().sum(0) / count
     noise = own / (max(count - 1, 1) * settings.num_folds * (settings.num_folds - 1))
     tensors = {
@@ -217,20 +226,20 @@ def fold_spread(folds: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Reduction:
-    """What turns gradients into the little that is kept of them, on their device.
+    """What turns gradients into the little that is kept of them.
 
     Attributes:
         divisor: Balances the rotated coordinates for the index, shape (P,).
-        whitening: (eigenvalue + damping)^-1/2, shape (P,).
-        sketch: Of the whitened gradients.
+        damped: Eigenvalue + damping, shape (P,).
+        sketch: Of the rotated gradients, whitens them first.
         mean_queries: Preconditioned mean queries in the space of the parameters, where
             the folds of a gradient are, shape (M, P).
-        queries: Rotated queries, per fold, shape (M, F', P).
+        queries: Preconditioned rotated queries, per fold, shape (M F', P).
         spread: The average of `fold_spread`; 1 where there is none.
     """
 
     divisor: Tensor
-    whitening: Tensor
+    damped: Tensor
     sketch: Sketch
     mean_queries: Tensor
     queries: Tensor
@@ -246,13 +255,13 @@ def make_reduction(
     sketch = collection_sketch(
         config.seed, queries.shape[-1], config.gradients.sketch_dim
     )
-    queries = queries.to(device)
+    solved = queries.to(device) / damped
     return Reduction(
         balance(statistics["rms"].to(device)),
-        damped.rsqrt(),
-        Sketch(sketch.order.to(device), sketch.signs.to(device)),
-        stage.curvature.basis.rotate_back(queries.mean(1) / damped),
-        queries,
+        damped,
+        sketch.weighted(damped.rsqrt().cpu()),
+        stage.curvature.basis.rotate_back(solved.mean(1)),
+        solved.flatten(0, 1),
         balance(statistics["spread"].to(device)),
     )
 
@@ -278,38 +287,47 @@ def reduce_chunk(
     positions: range,
     rows: Rows,
     index: GradientIndex,
+    pool: Executor,
 ) -> None:
     """Compute the gradients of a chunk of examples and store what is kept of them.
 
-    Only the means over folds are rotated, all together. Scores of the folds are inner
-    products before the rotation, which does not change them. What reads long arrays of
-    queries does so once for the chunk; what makes long temporaries goes example by
-    example, because fresh pages for them cost more than the arithmetic.
+    Each example is one worker's: only the mean of its folds is rotated, and encoded and
+    sketched while it is in the cache. The products with the gallery's queries, longer
+    than all else in memory, read them once for the whole chunk.
     """
     started = time.time()
-    folds = torch.stack([stage.folds(position) for position in positions])  # (B, F, P)
-    panel_train = (folds.flatten(0, 1) @ reduction.mean_queries.T).unflatten(
-        0, folds.shape[:2]
-    )
-    level = torch.stack([fold_spread(f) for f in folds]) / reduction.spread
-    mean = stage.curvature.basis.rotate(folds.mean(1))  # (B, P)
-    index.write(positions.start, mean / reduction.divisor)
-    whitened = mean * reduction.whitening
-    sketches = [reduction.sketch.apply(one) for one in whitened.split(1)]
-    bits, scale = pack_signs(torch.cat(sketches))
-    norm = whitened.norm(dim=1)
-    preconditioned = whitened.mul_(reduction.whitening)
-    panel_query = preconditioned @ reduction.queries.flatten(0, 1).T
+
+    def reduce_one(position: int) -> tuple[Tensor, ...]:
+        folds = stage.folds(position)
+        mean = stage.curvature.basis.rotate(folds.mean(0))[None]
+        index.write(position, mean / reduction.divisor)
+        sketch = reduction.sketch.apply(mean)
+        norm = (mean.square() / reduction.damped).sum().sqrt()
+        return folds, mean, sketch, norm, fold_spread(folds) / reduction.spread
+
+    done = zip(*pool.map(reduce_one, positions), strict=True)
+    folds, mean, sketch, norm, level = (torch.stack(values) for values in done)
+    bits, scale = pack_signs(sketch[:, 0])
     rows.write(
         positions,
         bits=bits,
         scale=scale,
         norm=norm.cpu().numpy(),
         level=level.cpu().numpy(),
-        panel_train=panel_train.mT.cpu().numpy(),
-        panel_query=panel_query.view(-1, *reduction.queries.shape[:2]).cpu().numpy(),
+        panel_train=panel(pool, folds, reduction.mean_queries),
+        panel_query=panel(pool, mean, reduction.queries).reshape(
+            rows.arrays["panel_query"][positions.start : positions.stop].shape
+        ),
         seconds=(time.time() - started) / len(positions),
     )
+
+
+def panel(pool: Executor, vectors: Tensor, queries: Tensor) -> np.ndarray:
+    """Return inner products, shape (B, M, F), of vectors (B, F, P) with (M, P)."""
+    flat = vectors.flatten(0, 1)
+    parts = pool.map(lambda part: flat @ part.T, queries.split(QUERIES_AT_ONCE))
+    products = torch.cat(list(parts), 1).unflatten(0, vectors.shape[:2])
+    return products.mT.cpu().numpy()
 
 
 def compute_gradients(
@@ -339,7 +357,12 @@ def compute_gradients(
     statistics = measure_slice(stage, workspace)
     reduction = make_reduction(stage, queries, statistics)
     rows = open_rows(stage, queries, workspace.path("gradients", "records.d"))
-    index = GradientIndex(index_folder, len(stage.dataset), queries.shape[-1])
+    index = GradientIndex(
+        index_folder,
+        len(stage.dataset),
+        queries.shape[-1],
+        stage.config.gradients.index_bits,
+    )
     index.create()
     statistics["rms"].numpy().astype("<f4").tofile(index_folder / "rms.bin")
 
@@ -347,8 +370,9 @@ def compute_gradients(
     todo = sum(map(len, remaining))
     own = sum(map(len, rows.chunks(part)))
     bar = tqdm(total=own, desc="gradients", initial=own - todo)
-    for positions in remaining:
-        reduce_chunk(stage, reduction, positions, rows, index)
-        bar.update(len(positions))
+    with example_workers(stage.denoiser.device) as pool:
+        for positions in remaining:
+            reduce_chunk(stage, reduction, positions, rows, index, pool)
+            bar.update(len(positions))
     bar.close()
     return rows, index, statistics

@@ -125,7 +125,7 @@ def stage():
     config = replace(
         config,
         data=replace(config.data, limit=12),
-        gradients=replace(config.gradients, slice_examples=12),
+        gradients=replace(config.gradients, slice_examples=12, chunk=8),
     )
     dataset = load_dataset(config.data)
     denoiser = new_denoiser(config, dataset)
@@ -210,10 +210,16 @@ def test_level_is_one_on_average_and_zero_without_noise(stage, whole, tmp_path):
     assert (rows["level"] == 0).all()
 
 
-def test_parts_in_any_order_give_the_bits_of_one_pass(stage, whole, tmp_path):
-    """A chunk depends on its own examples alone."""
+def test_parts_and_threads_change_no_bit_of_one_pass(stage, whole, tmp_path):
+    """A chunk depends on its own examples alone, and an example on its own worker."""
     _, straight, index = whole
-    _, divided, other = kept(stage, tmp_path, ((1, 2), (0, 2)))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 2)
+    try:
+        _, divided, other = kept(stage, tmp_path, ((1, 2), (0, 2)))
+        assert torch.get_num_threads() == threads + 2
+    finally:
+        torch.set_num_threads(threads)
     for name in straight.keys() - {"seconds"}:
         np.testing.assert_array_equal(straight[name], divided[name])
     for name in index.shard_names():

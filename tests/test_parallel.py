@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -99,6 +100,57 @@ def test_two_processes_write_the_same_index_even_after_a_death(single, tmp_path)
             os.killpg(job.pid, signal.SIGKILL)
     run("gradients", folder, processes=2)
     assert index_bytes(folder) == index_bytes(single)
+
+
+def test_kills_in_the_gradients_lose_one_chunk_each_and_change_no_bit(single, tmp_path):
+    """Kill -9 after some chunks, a random moment into the next: finished ones stay."""
+    folder = copied(tmp_path, single)
+    moments = np.random.default_rng(0).uniform(0, 0.1, 3)
+    for chunks, moment in zip((1, 3, 5), moments, strict=True):
+        job = subprocess.Popen(
+            command("gradients", folder, 1),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while len(before := finished(folder)) < chunks:
+            assert job.poll() is None, "the job ended before it could be disturbed"
+            time.sleep(0.002)
+        time.sleep(moment)
+        job.kill()
+        job.wait()
+        assert before <= finished(folder)
+        kept = kept_rows(folder, finished(folder))
+    last = finished(folder)
+    run("gradients", folder)
+    assert kept_rows(folder, last) == kept, "finished chunks are computed again"
+    assert len(finished(folder)) == 8
+    assert index_bytes(folder) == index_bytes(single)
+    for name, values in rows_of(folder).items():
+        np.testing.assert_array_equal(values, rows_of(single)[name])
+
+
+def record_file(folder: Path, name: str) -> np.ndarray:
+    """Return one of the files of the gradients' rows; empty where there is none."""
+    found = list((folder / "work" / "glyphs").glob(f"records-*.d/{name}.npy"))
+    return np.load(found[0]) if found else np.zeros(0)
+
+
+def finished(folder: Path) -> set[int]:
+    """Return the numbers of the finished chunks."""
+    return set(np.flatnonzero(record_file(folder, "done")).tolist())
+
+
+def kept_rows(folder: Path, chunks: set[int]) -> bytes:
+    """Return the rows of some chunks, the seconds they took included."""
+    chunk = CONFIG.gradients.chunk
+    rows = record_file(folder, "rows")
+    return b"".join(rows[chunk * i : chunk * (i + 1)].tobytes() for i in sorted(chunks))
+
+
+def rows_of(folder: Path) -> dict[str, np.ndarray]:
+    """Return every entry of the rows but the seconds."""
+    rows = record_file(folder, "rows")
+    return {name: rows[name] for name in rows.dtype.names if name != "seconds"}
 
 
 def first_writer(job: subprocess.Popen, folder: Path) -> int:

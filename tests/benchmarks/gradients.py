@@ -1,87 +1,183 @@
 """What the pass over the training gradients costs, against its floor.
 
 The floor is one forward and backward pass of the loss over the same examples and draws.
-The last line is the accepted figure.
+The last line is the accepted figure. `growth` measures how the seconds grow.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 
-from core.config import collection_config
-from core.curvature import (
-    Curvature,
-    eigenbasis,
-    fit_corrected_eigenvalues,
-    fit_factors,
-)
+from core.config import CollectionConfig, collection_config
+from core.curvature import Curvature, Eigenbasis
 from core.datasets import load_dataset
 from core.diffusion import denoiser_from_bytes
-from core.draws import keyed_generator
+from core.draws import keyed_generator, make_draws
 from core.gradients import draws_in_parts
 from core.index import GradientIndex
 from core.measurements import loss
-from core.parameters import attributed_parameters, parameter_layout
+from core.parameters import Layout, attributed_parameters, parameter_layout
 from core.query import QUERY_FOLDS
-from precompute.build import shipped_weights
-from precompute.curvature import curvature_samples
 from precompute.gradients import (
     GradientStage,
+    Reduction,
+    Rows,
     gradient_stage,
     make_reduction,
     measure_slice,
     open_rows,
     reduce_chunk,
 )
-from precompute.train import encode_all, new_denoiser
+from precompute.stages import shipped_weights
+from precompute.train import new_denoiser
+from precompute.workers import example_workers
 from precompute.workspace import open_workspace
 from tests.benchmarks.machine import facts
 
-BATCH_SIZE, CHUNKS, ROUNDS = 64, 2, 5
-CURVATURE_SAMPLES, SLICE_EXAMPLES = 64, 4  # time does not depend on the values
+BATCH_SIZE, ROUNDS = 64, 3
+SLICE_EXAMPLES = 2  # time does not depend on the values
+# What growth is measured on: chunks of few examples, and a gallery that fits in memory
+# beside each model.
+GROWTH_CHUNK, GROWTH_SAMPLES, GROWTH_HEAD = 2, 8, 8
+GROWTH_EXAMPLES = (2, 4, 8)
+GROWTH_DRAWS = (32, 64, 128)
+GROWTH_WIDTHS = ((16, 32, 48), (24, 48, 72), (32, 64, 96))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """All that chunks of examples are computed with."""
+
+    stage: GradientStage
+    reduction: Reduction
+    rows: Rows
+    index: GradientIndex
+
+    def compute(self, examples: int) -> None:
+        """Compute and write the first whole chunks of as many examples, as a build."""
+        with example_workers(self.stage.denoiser.device) as pool:
+            for positions in self.rows.chunks()[: examples // self.rows.chunk]:
+                reduce_chunk(
+                    self.stage, self.reduction, positions, self.rows, self.index, pool
+                )
+
+    def with_draws(self, count: int) -> "Pass":
+        """Return the same with another number of draws, shared by all examples."""
+        stage = self.stage
+        draws = make_draws(
+            count,
+            stage.denoiser.shape,
+            stage.denoiser.num_train_timesteps,
+            keyed_generator(0, "benchmark draws"),
+            num_folds=stage.config.gradients.num_folds,
+        )
+        return replace(
+            self, stage=replace(stage, draws=draws.to(stage.denoiser.device))
+        )
 
 
 def run(collection: str, root: Path | None) -> dict:
-    """Return seconds of the floor and of the build's own path, writing included."""
+    """Return seconds of the floor and of the build's own path, writing included.
+
+    `gradients/floor` is the accepted figure: the floor runs as torch runs it, all
+    threads in each layer. `gradients/divided floor` is against the same floor divided
+    over one-thread workers as the pass itself is.
+    """
+    config = collection_config(collection)
     with TemporaryDirectory() as folder:
-        stage, compute = prepared(collection, Path(folder))
-        examples = CHUNKS * stage.config.gradients.chunk
-        floor(stage, range(1))  # warm up
-        compute(range(1))
-        rounds = [
-            {
-                "floor": timed(floor, stage, range(examples)),
-                "gradients": timed(compute, range(CHUNKS)),
-            }
-            for _ in range(ROUNDS)  # in turn, so that a slower machine slows all alike
+        work = prepared(config, Path(folder))
+        examples = work.rows.chunk
+        tasks = {
+            "floor": lambda: floor(work.stage, range(examples)),
+            "divided floor": lambda: divided_floor(work.stage, examples),
+            "gradients": lambda: work.compute(examples),
+        }
+        for task in tasks.values():  # warm up
+            task()
+        rounds = [  # in turn, so that a slower machine slows all alike
+            {name: timed(task) for name, task in tasks.items()} for _ in range(ROUNDS)
         ]
-    best = {name: min(r[name] for r in rounds) for name in rounds[0]}
+    best = {name: min(r[name] for r in rounds) for name in tasks}
     ratio = best["gradients"] / best["floor"]
     return {
         "collection": collection,
         **facts(),
-        "num_params": stage.curvature.basis.layout.num_params,
+        "num_params": work.stage.curvature.basis.layout.num_params,
         "examples": examples,
-        "settings": vars(stage.config.gradients),
+        "settings": vars(config.gradients),
         "seconds": best,
         "rounds": rounds,
+        "gradients/divided floor": best["gradients"] / best["divided floor"],
         "gradients/floor": ratio,
         "lines": [f"gradients/floor {ratio:.2f}"],
     }
 
 
-def prepared(
-    collection: str, folder: Path
-) -> tuple[GradientStage, Callable[[range], None]]:
-    """Return the stage, and what computes and writes chunks given by their numbers.
+def run_growth(collection: str, root: Path | None) -> dict:
+    """Return seconds and log-log slopes against examples, draws and parameters."""
+    growing = growth(collection_config(collection))
+    return {
+        "collection": collection,
+        **facts(),
+        **growing,
+        "lines": [
+            f"slope against {name} {found['slope']:.2f}"
+            for name, found in growing.items()
+        ],
+    }
 
-    The eigenbasis is of a few samples, timesteps are drawn evenly, queries at random.
+
+def growth(config: CollectionConfig) -> dict[str, dict]:
+    """Return seconds and slopes, models of several widths for the parameters."""
+    small = replace(
+        config,
+        gradients=replace(config.gradients, chunk=GROWTH_CHUNK),
+        samples=replace(config.samples, num_samples=GROWTH_SAMPLES),
+        train=replace(config.train, start_from=""),
+    )
+    by_params, by_draws, by_examples = {}, {}, {}
+    for widths in GROWTH_WIDTHS:
+        model = replace(
+            config.model, block_out_channels=widths, attention_head_dim=GROWTH_HEAD
+        )
+        with TemporaryDirectory() as folder:
+            work = prepared(replace(small, model=model), Path(folder))
+            params = work.stage.curvature.basis.layout.num_params
+            by_params[params] = quickest(work, GROWTH_CHUNK)
+            if widths == GROWTH_WIDTHS[-1]:
+                by_examples = {n: quickest(work, n) for n in GROWTH_EXAMPLES}
+                by_draws = {
+                    s: quickest(work.with_draws(s), GROWTH_CHUNK) for s in GROWTH_DRAWS
+                }
+    return {
+        "examples": with_slope(by_examples),
+        "draws": with_slope(by_draws),
+        "parameters": with_slope(by_params),
+    }
+
+
+def quickest(work: Pass, examples: int) -> float:
+    """Return the seconds of the quickest of a few passes, after one to warm up."""
+    work.compute(GROWTH_CHUNK)
+    return min(timed(work.compute, examples) for _ in range(2))
+
+
+def with_slope(seconds: dict[int, float]) -> dict:
+    """Return the seconds and the slope of their logarithm against the size's."""
+    sizes, times = np.log(list(seconds)), np.log(list(seconds.values()))
+    return {"seconds": seconds, "slope": float(np.polyfit(sizes, times, 1)[0])}
+
+
+def prepared(config: CollectionConfig, folder: Path) -> Pass:
+    """Return a pass that is ready to compute.
+
+    Timesteps are drawn evenly; curvature and queries are random.
     """
-    config = collection_config(collection)
     config = replace(
         config, gradients=replace(config.gradients, slice_examples=SLICE_EXAMPLES)
     )
@@ -90,36 +186,45 @@ def prepared(
     denoiser = (
         denoiser_from_bytes(weights) if weights else new_denoiser(config, dataset)
     )
-    x_0 = encode_all(denoiser, dataset)
-    samples = curvature_samples(
-        denoiser, config, dataset, x_0, "benchmark", 1, CURVATURE_SAMPLES, range(1)
-    )
-    batches, layout = list(samples), parameter_layout(denoiser.unet)
-    basis, _ = eigenbasis(
-        fit_factors(
-            denoiser, layout, batches, max_positions=config.curvature.max_positions
-        )
-    )
-    basis = basis.to("cpu")
-    eigenvalues = fit_corrected_eigenvalues(denoiser, basis, batches).float()
+    layout = parameter_layout(denoiser.unet)
     workspace = open_workspace(config, folder)
     proposal = torch.ones(denoiser.num_train_timesteps)
     workspace.save("gradients", "proposal", {"proposal": proposal})
-    stage = gradient_stage(
-        config, dataset, denoiser, Curvature(basis, eigenvalues), workspace
-    )
+    curvature = random_curvature(layout)
+    stage = gradient_stage(config, dataset, denoiser, curvature, workspace)
     shape = (config.samples.num_samples, QUERY_FOLDS, layout.num_params)
     queries = torch.randn(shape, generator=keyed_generator(0, "benchmark queries"))
     reduction = make_reduction(stage, queries, measure_slice(stage, workspace))
     rows = open_rows(stage, queries, folder / "rows")
-    index = GradientIndex(folder / "index", len(dataset), layout.num_params)
+    index = GradientIndex(
+        folder / "index",
+        len(dataset),
+        layout.num_params,
+        config.gradients.index_bits,
+    )
     index.create()
+    return Pass(stage, reduction, rows, index)
 
-    def compute(numbers: range) -> None:
-        for number in numbers:
-            reduce_chunk(stage, reduction, rows.chunks()[number], rows, index)
 
-    return stage, compute
+def random_curvature(layout: Layout) -> Curvature:
+    """Return a curvature of the right sizes."""
+    g = keyed_generator(0, "benchmark curvature")
+
+    def matrices(sides: list[int]) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.randn(d, d, generator=g) / d**0.5 for d in sides)
+
+    basis = Eigenbasis(
+        layout,
+        matrices([layer.d_in for layer in layout.layers]),
+        matrices([layer.d_out for layer in layout.layers]),
+    )
+    return Curvature(basis, torch.rand(layout.num_params, generator=g))
+
+
+def divided_floor(stage: GradientStage, examples: int) -> None:
+    """Compute the same gradients as `floor`, each by a worker of one thread."""
+    with example_workers(stage.denoiser.device) as pool:
+        list(pool.map(lambda i: floor(stage, range(i, i + 1)), range(examples)))
 
 
 def floor(stage: GradientStage, positions: range) -> None:

@@ -28,8 +28,8 @@ from core.gradients import fold_gradients
 from core.measurements import loss
 from core.parameters import Layout
 from core.proposal import timestep_proposal
-from precompute.build import shipped_weights
 from precompute.curvature import fit_curvature
+from precompute.stages import shipped_weights
 from precompute.train import encode_all
 from precompute.workspace import Workspace, open_workspace
 from tests.benchmarks import machine

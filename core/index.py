@@ -8,9 +8,10 @@ examples.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,39 @@ from core.kernels import block_products, encode_blocks, packed_bytes
 
 BLOCK = 4096  # coordinates that share a scale
 SHARD_EXAMPLES = 256
+PIECE_BYTES = 1 << 27  # of codes between two calls of `on_rows`
 
 
 def balance(rms: Tensor) -> Tensor:
     """Return divisors of shape (P,): `rms`, with 1 where nothing varies."""
     return torch.where(rms > 0, rms, torch.ones((), dtype=rms.dtype))
+
+
+def precondition(
+    rotated: Tensor, eigenvalues: Tensor | None = None, damping: float = 0.0
+) -> Tensor:
+    """Return rotated queries (..., P) over (eigenvalue + damping).
+
+    All that a lens changes is in here: EK-FAC's or K-FAC's eigenvalues and any damping
+    rank anew by this and a reading of the index. The index is asked with the result
+    times `balance`, a sketch with the result times what its vectors were divided by.
+
+    Args:
+        rotated: In the eigenbasis, shape (..., P).
+        eigenvalues: Shape (P,); None for the plain inner product.
+        damping: In the units of the eigenvalues, positive.
+
+    Raises:
+        ValueError: If there are eigenvalues and the damping is not positive.
+    """
+    if eigenvalues is None:
+        return rotated
+    if not damping > 0:
+        raise ValueError(
+            f"A damping of {damping} leaves directions without curvature undamped. "
+            "Give a positive one, such as a thousandth of the mean eigenvalue."
+        )
+    return rotated / (eigenvalues + damping)
 
 
 def create_once(path: Path, make: Callable[[Path], object]) -> None:
@@ -43,6 +72,20 @@ def zeros(path: Path, size: int) -> None:
     """Make a file of `size` zero bytes that takes no room until it is written."""
     with open(path, "wb") as file:
         file.truncate(size)
+
+
+def unpack(codes: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """Return the codes (N, count) of whole blocks as `core.kernels` packs them."""
+    if bits == 8:
+        return codes.view(np.int8).astype(np.float32)
+    mask, width = 2**bits - 1, BLOCK * bits // 8
+    blocks = [
+        (part >> (bits * k)) & mask
+        for part in np.split(codes, range(width, codes.shape[1], width), axis=1)
+        for k in range(8 // bits)
+    ]
+    values = np.concatenate(blocks, axis=1)[:, :count].astype(np.float32)
+    return values - 8 if bits == 4 else 2 * values - 1
 
 
 @dataclass(frozen=True)
@@ -110,6 +153,19 @@ class GradientIndex:
         )
         return codes, scales
 
+    def _mapped(self, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `_shard` does for reading, mapped once.
+
+        To map a file anew for every question costs a third of reading it.
+        """
+        if first not in self._maps:
+            self._maps[first] = self._shard(first, "r")
+        return self._maps[first]
+
+    @cached_property
+    def _maps(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        return {}
+
     def create(self) -> None:
         """Make the files of all shards that do not exist yet, filled with zeros."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -141,38 +197,64 @@ class GradientIndex:
             codes.flush()
             scales.flush()
 
+    def columns(self, start: int, stop: int) -> Tensor:
+        """Return coordinates [start, stop) of all balanced gradients, shape (N, n).
+
+        Reads only the blocks that hold them.
+        """
+        first, last = start // BLOCK, -(-stop // BLOCK)
+        count = min(last * BLOCK, self.num_params) - first * BLOCK
+        begin = packed_bytes(first * BLOCK, BLOCK, self.bits)
+        end = packed_bytes(first * BLOCK + count, BLOCK, self.bits)
+        parts = []
+        for shard in range(0, self.num_examples, SHARD_EXAMPLES):
+            codes, scales = self._mapped(shard)
+            values = unpack(codes[:, begin:end], self.bits, count)
+            repeated = np.repeat(scales[:, first:last], BLOCK, axis=1)[:, :count]
+            parts.append(values * repeated)
+        skipped = start - first * BLOCK
+        return torch.from_numpy(np.concatenate(parts))[:, skipped:][:, : stop - start]
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the bytes of all codes and scales."""
+        return self.num_examples * sum(self._widths().values())
+
+    def pieces(self, num_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield codes and scales of consecutive examples, not much more than so long.
+
+        A piece never crosses a shard and holds at least one example.
+        """
+        rows = max(1, num_bytes // self._widths()["codes"])
+        for shard in range(0, self.num_examples, SHARD_EXAMPLES):
+            codes, scales = self._mapped(shard)
+            for first in range(0, len(codes), rows):
+                part = slice(first, first + rows)
+                yield codes[part], scales[part]
+
     def scores(
         self,
         queries: Tensor,
         on_rows: Callable[[int, int], None] | None = None,
-        rows: int = 64,
+        piece_bytes: int = PIECE_BYTES,
     ) -> np.ndarray:
-        """Return inner products (Q, N) of weighted, rotated queries with the index.
+        """Return inner products (Q, N) of preconditioned queries with the index.
 
-        The index is read once for all queries; `rows` changes no bit of the result.
+        The index is read once for all queries; `piece_bytes` changes no bit of the
+        result.
 
         Args:
-            queries: Rotated queries times `query_weights`, shape (Q, P), float32.
+            queries: Of `precondition`, times `balance`, shape (Q, P), float32.
             on_rows: Called with (examples done, examples in all); may raise to stop.
-            rows: Examples between two calls of `on_rows`.
+            piece_bytes: Of codes between two calls of `on_rows`.
         """
-        queries = queries.cpu().contiguous().numpy()
-        parts = []
-        for shard in range(0, self.num_examples, SHARD_EXAMPLES):
-            codes, scales = self._shard(shard, "r")
-            for first in range(0, len(codes), rows):
-                part = slice(first, first + rows)
-                parts.append(
-                    block_products(
-                        queries,
-                        codes[part],
-                        scales[part],
-                        BLOCK,
-                        self.bits,
-                        torch.get_num_threads(),
-                    )
-                )
-                if on_rows is not None:
-                    done = min(first + rows, len(codes))
-                    on_rows(shard + done, self.num_examples)
+        queries, parts, done = queries.cpu().contiguous().numpy(), [], 0
+        for codes, scales in self.pieces(piece_bytes):
+            threads = torch.get_num_threads()
+            parts.append(
+                block_products(queries, codes, scales, BLOCK, self.bits, threads)
+            )
+            done += len(codes)
+            if on_rows is not None:
+                on_rows(done, self.num_examples)
         return np.concatenate(parts, axis=1)

@@ -2,17 +2,22 @@
 
 Products are summed in float32 within a block of coordinates and in float64 across
 blocks, always in the same order: a product depends neither on the other rows and
-queries nor on the threads. Numba compiles the kernel at its first call, in one or two
+queries nor on the threads. Numba compiles a kernel at its first call, in one or two
 seconds. Where the codes come from and lie is `core.index`'s and `core.sketch`'s
 business.
 """
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
 from numba import njit
+
+from core.dots import LANES, QUERIES, ROWS, make_dot
+
+CACHE = 1 << 18  # bytes of queries that are used for all rows before the next
 
 
 def block_products(
@@ -32,7 +37,8 @@ def block_products(
 
     Args:
         queries: Shape (Q, P), float32, contiguous.
-        codes: Shape (N, `packed_bytes`), uint8, contiguous; may be a memory map.
+        codes: Shape (N, `packed_bytes`), uint8, contiguous; may be a memory map. A
+            whole block takes a multiple of 16 bytes.
         scales: Shape (N, ceil(P / block)), float32, contiguous.
         block: Coordinates that share a scale.
         bits: 8, 4 or 1.
@@ -87,6 +93,25 @@ def encode_blocks(
     _divide(encode, len(values), num_threads)
 
 
+def add_to_buckets(
+    vectors: np.ndarray, buckets: np.ndarray, factors: np.ndarray, sums: np.ndarray
+) -> None:
+    """Set each bucket to the sum of its coordinates times their factors.
+
+    Reading vectors in order and adding to short sums is several times faster than
+    gathering each bucket's coordinates from all over a vector.
+
+    Args:
+        vectors: Shape (N, P), float32, contiguous.
+        buckets: Bucket of each coordinate, below k, shape (P,), int32.
+        factors: Shape (P,), float32.
+        sums: Where the sums go, shape (N, k), float32.
+    """
+    assert buckets.shape == factors.shape == vectors.shape[1:]
+    assert len(sums) == len(vectors)
+    _add_to_buckets(vectors, buckets, factors, sums)
+
+
 def packed_bytes(num_params: int, block: int, bits: int) -> int:
     """Return the bytes of one packed vector of P coordinates."""
     full, rest = divmod(num_params, block)
@@ -105,51 +130,113 @@ def _divide(add: Callable[[slice], None], num_rows: int, num_threads: int) -> No
         list(pool.map(add, (slice(*bound) for bound in pairwise(bounds))))
 
 
-@njit(nogil=True)
 def _add_block_products(queries, codes, scales, block, bits, products):
-    """Add the inner products of all rows and queries to `products` (N, Q).
+    """Add the inner products of all rows and queries to `products` (N, Q)."""
+    num_params, kernel = queries.shape[1], _products_kernel(bits)
+    full, rest = divmod(num_params, block)
+    kernel(queries, codes, np.ascontiguousarray(scales[:, :full]), block, products)
+    if rest:
+        last = codes[:, full * (block * bits // 8) :]
+        ends, last = _padded(queries[:, full * block :], last, bits)
+        last_scales = np.ascontiguousarray(scales[:, full:])
+        kernel(ends, last, last_scales, ends.shape[1], products)
 
-    One block of all rows at a time: that part of the queries stays in the cache, and
-    the codes are read from memory once.
+
+def _padded(queries, codes, bits):
+    """Return a last, short block with zeros added up to whole vectors."""
+    width, fields = codes.shape[1], 8 // bits
+    padded_width = -(-width // LANES) * LANES
+    padded_codes = np.zeros((len(codes), padded_width), np.uint8)
+    padded_codes[:, :width] = codes
+    spread = np.zeros((len(queries), fields, padded_width), np.float32)
+    for k in range(fields):
+        part = queries[:, k * width : (k + 1) * width]
+        spread[:, k, : part.shape[1]] = part
+    return spread.reshape(len(queries), -1), padded_codes
+
+
+@cache
+def _products_kernel(bits: int):
+    """Return the compiled function that adds the products with whole blocks.
+
+    A group of blocks of all rows at a time: that part of the queries stays in the
+    cache, and the codes are read from memory once, many neighbours in a row.
     """
-    num_params = queries.shape[1]
-    fields = np.empty(block + 8, np.int8)  # the last byte may hold unused fields
-    values = np.empty(block, np.float32)
-    for number in range(scales.shape[1]):
-        first = number * block
-        count = min(block, num_params - first)
-        first_byte = number * (block * bits // 8)
-        width = (count * bits + 7) // 8
-        for row in range(len(codes)):
-            _unpack(codes[row, first_byte : first_byte + width], bits, fields)
-            decoded = values[:count]
-            for i in range(count):
-                decoded[i] = np.float32(fields[i])
-            scale = np.float64(scales[row, number])
+
+    def adder(num_rows, num_queries):
+        dot = make_dot(bits, num_rows, num_queries)
+
+        @njit(nogil=True)
+        def add(codes, row, number, block, queries, query, scales, totals, products):
+            width = block * bits // 8
+            place = number * block
+            sums = dot(codes, row, number * width, width, queries, query, place)
+            for r in range(num_rows):
+                for q in range(num_queries):
+                    value = np.float64(sums[r * num_queries + q])
+                    if bits == 1:  # the sum over clear bits, which are -1
+                        value = totals[number, query + q] - 2 * value
+                    scale = np.float64(scales[row + r, number])
+                    products[row + r, query + q] += scale * value
+
+        return add
+
+    many, row_by_row = adder(ROWS, QUERIES), adder(1, QUERIES)
+    one_by_one, rows_alone = adder(1, 1), adder(ROWS, 1)
+    dot_one = make_dot(bits, 1, 1)
+
+    @njit(nogil=True)
+    def query_totals(queries, num_blocks, block):
+        width = block * bits // 8
+        clear = np.zeros((1, width), np.uint8)
+        totals = np.zeros((num_blocks, len(queries)), np.float32)
+        for number in range(num_blocks):
             for query in range(len(queries)):
-                products[row, query] += scale * _dot(
-                    decoded, queries[query, first : first + count]
-                )
+                place = number * block
+                sums = dot_one(clear, 0, 0, width, queries, query, place)
+                totals[number, query] = sums[0]
+        return totals
+
+    @njit(nogil=True)
+    def add_products(queries, codes, scales, block, products):
+        num_queries, num_blocks = len(queries), scales.shape[1]
+        totals = np.zeros((num_blocks, num_queries), np.float32)
+        if bits == 1:
+            totals = query_totals(queries, num_blocks, block)
+        group = max(1, CACHE // (4 * block * num_queries))
+        tiled_rows = len(codes) - len(codes) % ROWS
+        tiled = num_queries - num_queries % QUERIES
+        for start in range(0, num_blocks, group):
+            stop = min(start + group, num_blocks)
+            for row in range(0, tiled_rows, ROWS):
+                for n in range(start, stop):
+                    for q in range(0, tiled, QUERIES):
+                        many(codes, row, n, block, queries, q, scales, totals, products)
+                    for q in range(tiled, num_queries):
+                        rows_alone(
+                            codes, row, n, block, queries, q, scales, totals, products
+                        )
+            for row in range(tiled_rows, len(codes)):
+                for n in range(start, stop):
+                    for q in range(0, tiled, QUERIES):
+                        row_by_row(
+                            codes, row, n, block, queries, q, scales, totals, products
+                        )
+                    for q in range(tiled, num_queries):
+                        one_by_one(
+                            codes, row, n, block, queries, q, scales, totals, products
+                        )
+
+    return add_products
 
 
-# Compilers turn these loops over bytes into code for 32 of them at once, which loops
-# that end in float32 do not become.
 @njit(nogil=True)
-def _unpack(codes, bits, fields):
-    width = len(codes)
-    if bits == 8:
-        for i in range(width):
-            fields[i] = np.int8(codes[i])
-    elif bits == 4:
-        low, high = fields[:width], fields[width : 2 * width]
-        for i in range(width):
-            low[i] = np.int8(np.uint8(codes[i] & np.uint8(15)) - np.int8(8))
-            high[i] = np.int8(np.uint8(codes[i] >> np.uint8(4)) - np.int8(8))
-    else:
-        for k in range(8):
-            bit, part = np.uint8(1 << k), fields[k * width : (k + 1) * width]
-            for i in range(width):
-                part[i] = np.int8(1) if codes[i] & bit else np.int8(-1)
+def _add_to_buckets(vectors, buckets, factors, sums):
+    for row in range(len(vectors)):
+        vector, total = vectors[row], sums[row]
+        total[:] = 0
+        for i in range(len(vector)):
+            total[buckets[i]] += factors[i] * vector[i]
 
 
 @njit(nogil=True)
@@ -222,12 +309,3 @@ def _sign_scale(values):
         squares += values[i] * values[i]
         total += abs(values[i])
     return squares / total if total != 0 else np.float32(0)
-
-
-# Only what lets the compiler add in vectors: a query that is not finite stays so.
-@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _dot(a, b):
-    total = np.float32(0)
-    for i in range(len(a)):
-        total += a[i] * b[i]
-    return total

@@ -8,13 +8,14 @@ buckets). Stored sketches keep one bit per coordinate and one scale.
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from core.draws import keyed_generator
-from core.kernels import block_products
+from core.kernels import add_to_buckets, block_products
 
 BLOCK = 4096  # coordinates that the kernel decodes at a time
 
@@ -26,17 +27,34 @@ class Sketch:
     Attributes:
         order: Coordinate at each place, shape (k, m) with k m >= P; P marks an empty
             place.
-        signs: +1 or -1 at each place, 0 at empty ones, shape (k, m).
+        signs: +1 or -1 at each place, times a weight if there are weights, 0 at empty
+            ones, shape (k, m).
     """
 
     order: Tensor
     signs: Tensor
 
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return each coordinate's bucket, int32, and its sign, float32."""
+        taken = (self.signs.flatten() != 0).nonzero()[:, 0]
+        coordinates = self.order.flatten()[taken]
+        buckets = torch.empty(len(taken), dtype=torch.int32)
+        buckets[coordinates] = (taken // self.order.shape[1]).int()
+        signs = torch.empty(len(taken))
+        signs[coordinates] = self.signs.flatten()[taken]
+        return buckets.numpy(), signs.numpy()
+
+    def weighted(self, weights: Tensor) -> "Sketch":
+        """Return the sketch that multiplies vectors by positive weights (P,) first."""
+        padded = torch.nn.functional.pad(weights, (0, 1))
+        return Sketch(self.order, self.signs * padded[self.order])
+
     def apply(self, vectors: Tensor) -> Tensor:
-        """Return the sketches (B, k) of vectors (B, P)."""
-        padded = torch.nn.functional.pad(vectors, (0, 1))
-        placed = padded.index_select(1, self.order.flatten())
-        return (placed.unflatten(1, self.order.shape) * self.signs).sum(2)
+        """Return the sketches (B, k), on the CPU, of vectors (B, P)."""
+        sums = np.empty((len(vectors), len(self.order)), np.float32)
+        add_to_buckets(vectors.cpu().contiguous().numpy(), *self.places, sums)
+        return torch.from_numpy(sums)
 
     def checksum(self) -> str:
         """Return hex digits that identify the sketch, to refuse another one's data."""

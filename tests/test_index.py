@@ -11,6 +11,7 @@ from core.index import (
     SHARD_EXAMPLES,
     GradientIndex,
     balance,
+    precondition,
 )
 from core.sketch import make_sketch, pack_signs, packed_products
 from tests.exact import unpacked
@@ -71,26 +72,38 @@ AGREEMENT = {8: (0.999, 0.02), 4: (0.96, 0.25)}
 
 
 @pytest.mark.parametrize("bits", AGREEMENT)
-@pytest.mark.parametrize("relative_damping", [1e-8, 1e-3, 10.0, None])
-def test_one_index_serves_every_damping(tmp_path, relative_damping, bits):
-    """Scores keep their ranking and their size for any damping, or none."""
+@pytest.mark.parametrize("curvature", ["ekfac", "kfac", None])
+@pytest.mark.parametrize("relative_damping", [1e-8, 1e-3, 10.0])
+def test_one_index_serves_every_damping_and_curvature(
+    tmp_path, relative_damping, curvature, bits
+):
+    """Scores keep their ranking and their size for any damping and eigenvalues."""
     z, rms = gradients(60)
     index = GradientIndex(tmp_path, 60, NUM_PARAMS, bits)
     index.create()
     index.write(0, z / balance(rms))
-    eigenvalues, damping = rms.square(), 0.0
-    if relative_damping is None:
-        eigenvalues = None
-    else:
-        damping = relative_damping * float(eigenvalues.mean())
+    eigenvalues, damping = rms.square(), relative_damping * float(rms.square().mean())
+    if curvature == "kfac":  # of the same size, but wrong by factors of two or so
+        eigenvalues = eigenvalues * normal(NUM_PARAMS, seed=3).mul(0.7).exp()
     query = z[:3] + normal(3, NUM_PARAMS, seed=2) * rms
-    plain = torch.ones(()) if eigenvalues is None else eigenvalues + damping
-    scores = index.scores(query * balance(rms) / plain)
-    exact = (query / plain).double() @ z.double().T
+    if curvature is None:
+        solved, exact = precondition(query), query.double() @ z.double().T
+    else:
+        solved = precondition(query, eigenvalues, damping)
+        damped = (eigenvalues + damping).double()
+        exact = (query.double() / damped) @ z.double().T
+    scores = index.scores(solved * balance(rms))
     agreement, error = AGREEMENT[bits]
     for mine, expected in zip(scores, exact.numpy(), strict=True):
         assert spearmanr(mine, expected).statistic > agreement
         assert np.abs(mine - expected).max() < error * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("damping", [0.0, -1.0, float("nan")])
+def test_a_damping_that_is_not_positive_is_refused(damping):
+    """Directions without curvature would be divided by nothing."""
+    with pytest.raises(ValueError, match="Give a positive one"):
+        precondition(torch.ones(2), torch.tensor([0.0, 1.0]), damping)
 
 
 def test_fewer_bits_lose_more(tmp_path):
@@ -139,7 +152,7 @@ def test_index_does_not_depend_on_the_order_of_writing(tmp_path, bits):
         assert (whole.folder / name).read_bytes() == (pieces.folder / name).read_bytes()
     reopened = GradientIndex(tmp_path / "whole", count, 500, bits)
     scores = whole.scores(values)
-    np.testing.assert_array_equal(reopened.scores(values, rows=7), scores)
+    np.testing.assert_array_equal(reopened.scores(values, piece_bytes=3500), scores)
     shuffled = torch.randperm(count, generator=keyed_generator(0, "shuffle"))
     backwards = GradientIndex(tmp_path / "shuffled", count, 500, bits)
     backwards.create()
@@ -159,7 +172,7 @@ def test_reading_can_be_stopped(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        index.scores(normal(1, 50), on_rows=stop, rows=16)
+        index.scores(normal(1, 50), on_rows=stop, piece_bytes=800)
     assert seen == [(16, 40), (32, 40)]
 
 
@@ -182,6 +195,22 @@ def test_a_sketch_uses_every_coordinate_once():
     one, other = sketch.apply(torch.stack([a, b]))
     torch.testing.assert_close(one @ other, a @ b)
     torch.testing.assert_close(one.abs().sort().values, a.abs().sort().values)
+
+
+def test_a_weighted_sketch_is_the_sketch_of_weighted_vectors():
+    """Weights act on the coordinates before they are added up, as a loop does."""
+    vectors, weights = normal(3, 100), normal(1, 100, seed=4)[0].abs()
+    sketch = make_sketch(100, 24, keyed_generator(0, "weighted"))
+    expected = torch.zeros(3, 24, dtype=torch.float64)
+    for bucket, (places, signs) in enumerate(
+        zip(sketch.order.tolist(), sketch.signs.tolist(), strict=True)
+    ):
+        for coordinate, sign in zip(places, signs, strict=True):
+            if coordinate < 100:
+                term = vectors[:, coordinate] * weights[coordinate]
+                expected[:, bucket] += sign * term.double()
+    found = sketch.weighted(weights).apply(vectors)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_packed_products_equal_products_with_unpacked_signs():

@@ -1,5 +1,6 @@
 """How fast is the full index read? Against copying the same bytes, both from cache."""
 
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -10,23 +11,29 @@ import numpy as np
 import torch
 
 from core.draws import keyed_generator
-from core.index import GradientIndex
+from core.index import SHARD_EXAMPLES, GradientIndex
 from tests.benchmarks.machine import facts
 
-EXAMPLES, PARAMS = 512, 1_859_152  # the parameters of Glyphs; close to 1 GB
+PARAMS = 1_859_152  # of Glyphs
+SHARDS = {8: 2, 4: 4, 1: 8}  # 1 GB, for one bit half of it
 BATCH = 16
 QUERIES = (1, 5, 32)  # a question asks with five: the mean and its four folds
 REPEATS = 3
+SECONDS = 5.0  # after which a call is not repeated
 
 
-def random_index(folder: Path) -> GradientIndex:
+def random_index(folder: Path, bits: int) -> GradientIndex:
     """Return an index of the same normal numbers, again and again."""
-    index = GradientIndex(folder, EXAMPLES, PARAMS)
-    index.create()
+    first = GradientIndex(folder, SHARD_EXAMPLES, PARAMS, bits)
+    first.create()
     generator = keyed_generator(0, "query benchmark")
     vectors = torch.randn(BATCH, PARAMS, generator=generator)
-    for first in range(0, EXAMPLES, BATCH):
-        index.write(first, vectors)
+    for position in range(0, SHARD_EXAMPLES, BATCH):
+        first.write(position, vectors)
+    index = GradientIndex(folder, SHARD_EXAMPLES * SHARDS[bits], PARAMS, bits)
+    for name in set(index.shard_names()) - set(first.shard_names()):
+        kind = name.split("-")[0]
+        shutil.copyfile(folder / f"{kind}-0000000.bin", folder / name)
     return index
 
 
@@ -34,7 +41,7 @@ def seconds(call: Callable[[], object]) -> float:
     """Return the shortest time of a few calls, after one that warms up."""
     call()
     times = []
-    for _ in range(REPEATS):
+    while len(times) < REPEATS and sum(times) < SECONDS:
         started = time.perf_counter()
         call()
         times.append(time.perf_counter() - started)
@@ -44,7 +51,7 @@ def seconds(call: Callable[[], object]) -> float:
 def copy_seconds(index: GradientIndex) -> float:
     """Return how long it takes to copy all codes, with as many threads as a query."""
     names = [name for name in index.shard_names() if name.startswith("codes")]
-    codes = [np.memmap(index.folder / name, np.int8, "r") for name in names]
+    codes = [np.memmap(index.folder / name, np.uint8, "r") for name in names]
     threads = torch.get_num_threads()
     parts = [part for shard in codes for part in np.array_split(shard, threads)]
     copies = [np.empty_like(part, subok=False) for part in parts]
@@ -52,11 +59,11 @@ def copy_seconds(index: GradientIndex) -> float:
         return seconds(lambda: list(pool.map(np.copyto, copies, parts)))
 
 
-def run(collection: str, root: Path | None) -> dict:
-    """Return gigabytes of codes a second, copied and queried; the index is random."""
-    gigabytes = EXAMPLES * PARAMS / 1e9
+def measured(bits: int) -> dict:
+    """Return gigabytes of codes a second, copied and queried."""
     with tempfile.TemporaryDirectory() as folder:
-        index = random_index(Path(folder))
+        index = random_index(Path(folder), bits)
+        gigabytes = index.num_bytes / 1e9
         copied = gigabytes / copy_seconds(index)
         timings = {}
         for count in QUERIES:
@@ -67,10 +74,24 @@ def run(collection: str, root: Path | None) -> dict:
                 "seconds": round(took, 3),
                 "gigabytes_per_second": round(gigabytes / took, 2),
                 "of_copy": round(gigabytes / took / copied, 3),
+                "billion_products_per_second": round(
+                    count * index.num_examples * PARAMS / took / 1e9, 1
+                ),
             }
     return {
+        "examples": index.num_examples,
         "gigabytes": round(gigabytes, 3),
-        **facts(),
         "copy_gigabytes_per_second": round(copied, 2),
         "queries": timings,
     }
+
+
+def run(collection: str, root: Path | None) -> dict:
+    """Return how fast each number of bits is read; the index is random."""
+    bits = {count: measured(count) for count in SHARDS}
+    lines = [
+        f"{count} bits, {queries} queries: {timing['of_copy']} of copying"
+        for count, result in bits.items()
+        for queries, timing in result["queries"].items()
+    ]
+    return {"num_params": PARAMS, **facts(), "bits": bits, "lines": lines}

@@ -51,6 +51,12 @@ SCHEMA_STEPS = (
         num_examples bigint not null, layout text not null, dtype text not null,
         num_bytes bigint not null, sha256 text not null);
     """,
+    # An answer's numbers are float32: their standard errors are thousands of times
+    # larger than what that rounds away, and a gallery takes half the room.
+    """
+    comment on column answers.scores is 'float32, little-endian';
+    comment on column answers.standard_errors is 'float32, little-endian';
+    """,
 )
 
 # All that is not a blob; blobs are represented by their checksums. The fingerprint of a
@@ -108,7 +114,7 @@ class StoredAnswer:
     """The scores of all training examples for one sample under one lens.
 
     Attributes:
-        scores: Shape (N,), float64, in order of example id.
+        scores: Shape (N,), float64, in order of example id; kept in float32.
         standard_errors: Shape (N,), float64; NaN where the method has none.
         value: The measured value for the sample, NaN for a similarity.
         source: Where the numbers come from, in words.
@@ -355,7 +361,10 @@ class Collection:
         scores, errors, sha256, value, source = rows[0]
         self._checked(scores + errors, sha256)
         return StoredAnswer(
-            np.frombuffer(scores, "<f8"), np.frombuffer(errors, "<f8"), value, source
+            np.frombuffer(scores, "<f4").astype(np.float64),
+            np.frombuffer(errors, "<f4").astype(np.float64),
+            value,
+            source,
         )
 
     def values(self, lens: dict) -> dict[int, float]:

@@ -100,7 +100,7 @@ def test_all_that_is_put_comes_back(collection):
     assert collection.sample_trajectory(3).shape == (2, 1, 2, 2)
     assert collection.lenses(3) == [LENS]
     answer = collection.answer(3, dict(reversed(LENS.items())))
-    assert answer.scores.tolist() == [0.1, -2, 3]
+    assert answer.scores.tolist() == [0.125, -2, 3]
     assert np.isnan(answer.standard_errors).all()
     assert (answer.value, answer.source) == (0.5, "sketch")
     assert collection.answer(3, LENS | {"damping": 1.0}) is None

@@ -32,7 +32,7 @@ def write_everything(writer):
     writer.put_bytes("denoiser", os.urandom(200_000))
     x_0 = np.ones((1, 2, 2), np.float32)
     writer.put_sample(SAMPLE, b"png", x_0, np.zeros((2, 1, 2, 2), np.uint8))
-    answer = StoredAnswer(np.array([0.1, -2, 3]), np.full(3, np.nan), 0.5, "sketch")
+    answer = StoredAnswer(np.array([0.125, -2, 3]), np.full(3, np.nan), 0.5, "sketch")
     writer.put_answer(3, LENS, answer)
     writer.put_evaluation("lds", "ekfac", {"mean": 0.25, "masks": [1, 2]})
     (writer.root / "shards").mkdir(exist_ok=True)

@@ -2,7 +2,8 @@
 
 One face for pixel and latent models, for every prediction type, with or without
 classes. Holds Eq. 1 (`add_noise`), Eq. 2 (`losses`, in the prediction the model was
-trained with) and sampling. Knows nothing about gradients.
+trained with), sampling, and the distribution of each sampling step
+(`reverse_conditional`). Knows nothing about gradients.
 """
 
 import json
@@ -14,6 +15,7 @@ import safetensors.torch
 import torch
 from diffusers import (
     AutoencoderKL,
+    DDIMInverseScheduler,
     DDIMScheduler,
     DDPMScheduler,
     UNet2DModel,
@@ -91,6 +93,27 @@ class Trajectory:
     states: Tensor
 
 
+@dataclass(frozen=True)
+class Subject:
+    """One picture as the model sees it, and how it was drawn, where that is known.
+
+    Attributes:
+        x_0: Clean example, shape (C, H, W).
+        label: Class index, or None for no label.
+        trajectory: The steps that drew it; None where they are not known.
+        sampler: What drew the trajectory, "ddim" or "ddpm".
+        eta: Noise of DDIM, 0 to 1.
+        guidance_scale: Of the sampling.
+    """
+
+    x_0: Tensor
+    label: int | None
+    trajectory: Trajectory | None = None
+    sampler: str = ""
+    eta: float = 0.0
+    guidance_scale: float = 1.0
+
+
 class Denoiser(nn.Module):
     """A trained (or untrained) diffusion model behind one face.
 
@@ -162,9 +185,13 @@ class Denoiser(nn.Module):
             ).sample
         return images.clamp(-1, 1)
 
+    def _alphas(self, timesteps: Tensor, like: Tensor) -> Tensor:
+        """Return the cumulative alphas of the timesteps, shape (B, 1, 1, 1)."""
+        return self.alphas_cumprod[timesteps].to(like.dtype)[:, None, None, None]
+
     def add_noise(self, x_0: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
         """Return x_t of Eq. 1, shape (B, C, H, W)."""
-        alpha = self.alphas_cumprod[timesteps].to(x_0.dtype)[:, None, None, None]
+        alpha = self._alphas(timesteps, x_0)
         return alpha.sqrt() * x_0 + (1 - alpha).sqrt() * noise
 
     def predict(self, x_t: Tensor, timesteps: Tensor, labels: Tensor | None) -> Tensor:
@@ -180,8 +207,15 @@ class Denoiser(nn.Module):
             return noise
         if prediction_type == "sample":
             return x_0
-        alpha = self.alphas_cumprod[timesteps].to(x_0.dtype)[:, None, None, None]
+        alpha = self._alphas(timesteps, x_0)
         return alpha.sqrt() * noise - (1 - alpha).sqrt() * x_0  # v_prediction
+
+    def errors(
+        self, x_0: Tensor, noise: Tensor, timesteps: Tensor, labels: Tensor | None
+    ) -> Tensor:
+        """Return the output minus its target, shape (B, C, H, W)."""
+        x_t = self.add_noise(x_0, noise, timesteps)
+        return self.predict(x_t, timesteps, labels) - self.target(x_0, noise, timesteps)
 
     def losses(
         self, x_0: Tensor, noise: Tensor, timesteps: Tensor, labels: Tensor | None
@@ -192,11 +226,53 @@ class Denoiser(nn.Module):
         output: influence needs the gradient and curvature of the loss that was
         minimised.
         """
-        x_t = self.add_noise(x_0, noise, timesteps)
-        error = self.predict(x_t, timesteps, labels) - self.target(
-            x_0, noise, timesteps
-        )
-        return error.square().sum((1, 2, 3))
+        errors = self.errors(x_0, noise, timesteps, labels)
+        return errors.square().sum((1, 2, 3))
+
+    def noise_errors(
+        self, x_0: Tensor, noise: Tensor, timesteps: Tensor, labels: Tensor | None
+    ) -> Tensor:
+        """Return the predicted noise minus the noise, shape (B, C, H, W).
+
+        For an epsilon model these are its `errors`; an output of another kind implies
+        a noise through Eq. 1, with x_t known.
+        """
+        errors = self.errors(x_0, noise, timesteps, labels)
+        prediction_type = self.scheduler.config.prediction_type
+        if prediction_type == "epsilon":
+            return errors
+        alpha = self._alphas(timesteps, errors)
+        if prediction_type == "sample":
+            return -(alpha / (1 - alpha)).sqrt() * errors
+        return alpha.sqrt() * errors  # v_prediction
+
+    def clean_and_noise(
+        self, output: Tensor, x_t: Tensor, alpha: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the clean example and the noise that an output implies, by Eq. 1.
+
+        Args:
+            output: Of `predict`, shape (B, C, H, W).
+            x_t: Noisy examples, same shape.
+            alpha: Cumulative alphas of x_t, shape (B, 1, 1, 1).
+        """
+        signal, sigma = alpha.sqrt(), (1 - alpha).sqrt()
+        prediction_type = self.scheduler.config.prediction_type
+        if prediction_type == "epsilon":
+            return (x_t - sigma * output) / signal, output
+        if prediction_type == "sample":
+            return output, (x_t - signal * output) / sigma
+        return signal * x_t - sigma * output, signal * output + sigma * x_t
+
+    def labels(self, label: int | None, count: int) -> Tensor | None:
+        """Return a label `count` times; the null label for None; None without classes.
+
+        On the device of the model, shape (count,).
+        """
+        if self.null_label is None:
+            return None
+        given = self.null_label if label is None else label
+        return torch.full((count,), given, device=self.device)
 
     def dropped(self, labels: Tensor | None, drop: Tensor) -> Tensor | None:
         """Return the labels with the null label where `drop` is true, shape (B,)."""
@@ -251,8 +327,11 @@ class Denoiser(nn.Module):
         x_t = torch.stack([torch.randn(self.shape, generator=g) for g in generators])
         states = [x_t]
         for step, timestep in enumerate(scheduler.timesteps):
-            output = self._guided(
-                x_t.to(self.device), timestep.to(self.device), labels, guidance_scale
+            output = self.guided(
+                x_t.to(self.device),
+                timestep.to(self.device).expand(len(x_t)),
+                labels,
+                guidance_scale,
             ).cpu()
             x_t = torch.cat([
                 scheduler_step(
@@ -266,15 +345,14 @@ class Denoiser(nn.Module):
         stacked = torch.stack(states, dim=1)  # (B, S + 1, C, H, W)
         return [Trajectory(scheduler.timesteps.clone(), s) for s in stacked]
 
-    def _guided(
+    def guided(
         self,
         x_t: Tensor,
-        timestep: Tensor,
+        timesteps: Tensor,
         labels: Tensor | None,
         guidance_scale: float,
     ) -> Tensor:
         """Return the model output, extrapolated away from the one without a label."""
-        timesteps = timestep.expand(len(x_t))
         output = self.predict(x_t, timesteps, labels)
         if guidance_scale == 1.0 or self.null_label is None:
             return output
@@ -282,6 +360,142 @@ class Denoiser(nn.Module):
             x_t, timesteps, torch.full_like(labels, self.null_label)
         )
         return unlabelled + guidance_scale * (output - unlabelled)
+
+    def reverse_conditional(
+        self,
+        x_t: Tensor,
+        timesteps: Tensor,
+        previous: Tensor,
+        labels: Tensor | None,
+        sampler: str,
+        eta: float = 0.0,
+        guidance_scale: float = 1.0,
+    ) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of p(x^(t-1) | x^(t)), as the sampler draws it.
+
+        The normal distribution of each step of `sample`, with the guidance and the
+        clipping it was drawn with. Where the prediction is clipped, its gradient is
+        zero, which is true of that distribution: the sampler ignores what it clips.
+
+        Args:
+            x_t: Noisy examples, shape (B, C, H, W).
+            timesteps: Their timesteps, shape (B,).
+            previous: The timesteps stepped to, shape (B,), -1 for the sample itself;
+                see `previous_timesteps`.
+            labels: Class per example, shape (B,), or None for a model without classes.
+            sampler: "ddim" or "ddpm".
+            eta: Noise of DDIM.
+            guidance_scale: Of the sampling.
+
+        Returns:
+            Means of shape (B, C, H, W) and variances of shape (B, 1, 1, 1), zero where
+            the step draws no noise.
+        """
+        config = self.scheduler.config
+        output = self.guided(x_t, timesteps, labels, guidance_scale)
+        alpha = self._alphas(timesteps, x_t)
+        clean, noise = self.clean_and_noise(output, x_t, alpha)
+        if config.clip_sample:
+            clean = clean.clamp(-config.clip_sample_range, config.clip_sample_range)
+        alpha, before = self._step_alphas(timesteps, previous)
+        variance = self.step_variance(timesteps, previous, sampler, eta)
+        if sampler == "ddim":
+            from_clean = before.sqrt()
+            other = noise
+            from_other = (1 - before - variance).sqrt()
+        else:
+            from_clean = before.sqrt() * (1 - alpha / before) / (1 - alpha)
+            other = x_t
+            from_other = (alpha / before).sqrt() * (1 - before) / (1 - alpha)
+        mean = from_clean.to(x_t.dtype) * clean + from_other.to(x_t.dtype) * other
+        return mean, variance.to(x_t.dtype)
+
+    def step_variance(
+        self, timesteps: Tensor, previous: Tensor, sampler: str, eta: float = 0.0
+    ) -> Tensor:
+        """Return the variance of sampling steps, 0 for one that draws no noise.
+
+        The arguments are those of `reverse_conditional`.
+
+        Returns:
+            Shape (B, 1, 1, 1), float64.
+        """
+        alpha, before = self._step_alphas(timesteps, previous)
+        large = 1 - alpha / before
+        small = (1 - before) / (1 - alpha) * large
+        if sampler == "ddim":
+            return eta**2 * small
+        if self.scheduler.config.variance_type == "fixed_large":
+            return torch.where(_column(timesteps) > 0, large, 0)
+        return small
+
+    def _step_alphas(self, timesteps: Tensor, previous: Tensor) -> list[Tensor]:
+        """Return the cumulative alphas before and after a step, in float64.
+
+        In float32 the difference of two that are close to 1 would lose its digits.
+        """
+        clean = torch.ones(1, dtype=torch.float64, device=self.device)
+        alphas = torch.cat([self.alphas_cumprod.double(), clean])  # the last is t = -1
+        return [_column(alphas[timesteps]), _column(alphas[previous])]
+
+
+def _column(values: Tensor) -> Tensor:
+    """Return values (B,) in shape (B, 1, 1, 1)."""
+    return values[:, None, None, None]
+
+
+def previous_timesteps(
+    sampler: str, timesteps: Tensor, num_train_timesteps: int
+) -> Tensor:
+    """Return the timestep that each step of a sampler leads to, -1 for the sample.
+
+    Diffusers' DDIM steps down by T // S even where T / S is not whole; its DDPM steps
+    to the next timestep.
+
+    Args:
+        sampler: "ddim" or "ddpm".
+        timesteps: All timesteps of the steps taken, descending, shape (S,).
+        num_train_timesteps: T.
+    """
+    if sampler == "ddim":
+        stride = num_train_timesteps // len(timesteps)
+        return (timesteps - stride).clamp(min=-1)
+    return torch.cat([timesteps[1:], timesteps.new_tensor([-1])])
+
+
+@torch.no_grad()
+def invert(
+    denoiser: Denoiser,
+    subject: Subject,
+    num_steps: int,
+    on_step: Callable[[int, int], None] | None = None,
+) -> Trajectory:
+    """Return an approximate trajectory of a picture that was not sampled.
+
+    DDIM inversion (Song et al. 2021): the steps of deterministic DDIM backwards, with
+    the noise predicted at the state before the step, where the exact inverse would need
+    the one after. The path is smooth: it holds no sampling noise.
+
+    Args:
+        denoiser: The model.
+        subject: The picture and its label.
+        num_steps: Steps of the path, evenly spaced over [0, T).
+        on_step: Called with (steps done, steps in all); may raise to stop.
+    """
+    scheduler = DDIMInverseScheduler.from_config(
+        denoiser.scheduler.config, timestep_spacing="trailing"
+    )
+    scheduler.set_timesteps(num_steps)
+    labels = denoiser.labels(subject.label, 1)
+    state = subject.x_0[None].to(denoiser.device)
+    states = [state[0].cpu()]
+    for timestep in scheduler.timesteps:  # ascending
+        output = denoiser.predict(state, timestep[None].to(denoiser.device), labels)
+        state = scheduler.step(output, timestep, state).prev_sample
+        states.append(state[0].cpu())
+        if on_step is not None:
+            on_step(len(states) - 1, num_steps)
+    return Trajectory(scheduler.timesteps.flip(0), torch.stack(states[::-1]))
 
 
 def scheduler_step(scheduler, output, timestep, x_t, generator, extra) -> Tensor:

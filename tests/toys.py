@@ -68,6 +68,75 @@ def linear_denoiser(
     return denoiser
 
 
+class GaussianUNet(nn.Module):
+    """The optimal denoiser of normally distributed data, which is linear.
+
+    Args:
+        mean: Of the flattened data, shape (D,).
+        covariance: Shape (D, D).
+        scheduler: Holds the noise schedule and the prediction type.
+        size: Side of the square pictures, of D / side^2 channels.
+    """
+
+    def __init__(
+        self, mean: Tensor, covariance: Tensor, scheduler: DDPMScheduler, size: int
+    ):
+        super().__init__()
+        self.config = SimpleNamespace(
+            sample_size=size, in_channels=len(mean) // size**2
+        )
+        self.mean, self.covariance = mean, covariance
+        self.prediction_type = scheduler.config.prediction_type
+        alphas = scheduler.alphas_cumprod.double()
+        self.levels = ((1 - alphas) / alphas).log() / 2
+        self.weight = nn.Parameter(torch.zeros(()))  # shifts the noise; optimal at 0
+
+    def forward(self, x_t: Tensor, timesteps: Tensor) -> SimpleNamespace:
+        """Return the prediction; between timesteps log(noise / signal) is linear."""
+        below = timesteps.long().clamp(max=len(self.levels) - 2)
+        share = timesteps - below
+        level = self.levels[below] * (1 - share) + self.levels[below + 1] * share
+        alpha = (1 / (1 + (2 * level).exp()))[:, None]
+        flat = x_t.double().flatten(1)
+        spread = alpha[..., None] * self.covariance
+        spread = spread + (1 - alpha)[..., None] * torch.eye(len(self.mean))
+        centred = flat - alpha.sqrt() * self.mean
+        solved = torch.linalg.solve(spread, centred[..., None])[..., 0]
+        noise = (1 - alpha).sqrt() * solved + self.weight
+        clean = (flat - (1 - alpha).sqrt() * noise) / alpha.sqrt()
+        velocity = alpha.sqrt() * noise - (1 - alpha).sqrt() * clean
+        output = {"epsilon": noise, "sample": clean, "v_prediction": velocity}
+        return SimpleNamespace(sample=output[self.prediction_type].view_as(x_t))
+
+
+def gaussian_denoiser(
+    prediction_type: str = "epsilon",
+    latent: bool = True,
+    diagonal: bool = False,
+    size: int = 2,
+    **schedule,
+) -> Denoiser:
+    """Return the optimal denoiser of keyed normal data of shape (1, size, size).
+
+    Its pictures are latents of an autoencoder that does nothing, unless `latent` is
+    false.
+    """
+    settings = {"num_train_timesteps": 20, "beta_end": 0.3} | schedule
+    scheduler = DDPMScheduler(
+        prediction_type=prediction_type, clip_sample=False, **settings
+    )
+    g = keyed_generator(0, "gaussian toy")
+    dim = size**2
+    mean = torch.randn(dim, generator=g).double() / 3
+    root = torch.randn(dim, dim, generator=g).double() / dim
+    covariance = root @ root.T + torch.eye(dim) / 10
+    if diagonal:
+        covariance = covariance.diagonal().diag()
+    unet = GaussianUNet(mean, covariance, scheduler, size)
+    autoencoder = nn.Identity() if latent else None
+    return Denoiser(unet, scheduler, autoencoder).double()
+
+
 def random_samples(denoiser: Denoiser, count: int, seed: int = 0) -> Samples:
     """Return noisy inputs with standard normal probes, in float64."""
     g = keyed_generator(seed, "toy samples")

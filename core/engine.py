@@ -7,32 +7,97 @@ when a question needs it. Knows nothing about pages or stored answers.
 import gc
 import os
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from core.answers import Progress, Query, steps
+from core.baselines import latent_similarity, pixel_similarity
 from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
-from core.curvature import Eigenbasis
-from core.diffusion import Denoiser, denoiser_from_bytes, to_pixels
+from core.curvature import Eigenbasis, eigenbasis_from
+from core.diffusion import (
+    Denoiser,
+    Subject,
+    Trajectory,
+    denoiser_from_bytes,
+    invert,
+    to_pixels,
+)
 from core.draws import keyed_generator
-from core.index import GradientIndex, balance
-from core.influence import centred, fold_statistics
+from core.images import decode_picture
+from core.lenses import METHODS, Lens
+from core.likelihood import log_probability
+from core.measurements import noise_weights, region_mask
+from core.method_files import FILE_OF, find_method
+from core.outputs import journey_features
 from core.parameters import Layout, parameter_layout
-from core.query import rotated_query
-from core.sketch import Sketch, collection_sketch, packed_products
+from core.query import (
+    QueryGradient,
+    band_gradients,
+    query_gradient,
+    query_value,
+    timestep_costs,
+)
+from core.scoring import Scores, Scoring
+from core.sketch import packed_products
 from core.store import Collection, file_sha256
 
-# Packing to one bit multiplies the variance of a sketched product by pi / 2.
-ONE_BIT_VARIANCE = np.pi / 2
+KEPT_BYTES = 768e6  # of query gradients: 30 MB each for two million parameters
+KEPT_TRAJECTORIES = 8
+INVERSION_STEPS = 100
+ENCODED_AT_ONCE = 64  # pictures
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One query's scores and what was measured of it.
+
+    Attributes:
+        scores: Of all training examples.
+        value: The measured cost; NaN where a method measures none.
+        value_error: Its standard error, NaN where there is none.
+    """
+
+    scores: Scores
+    value: float
+    value_error: float
+
+
+class Recent:
+    """Results by what they depend on; those not asked for the longest go first.
+
+    Args:
+        room: What the kept results may measure together; the latest always stays.
+        measure: What one result measures.
+    """
+
+    def __init__(self, room: float, measure: Callable[[Any], float]):
+        self._room, self._measure = room, measure
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the result for a key, making it where it is not kept."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        self._kept.move_to_end(key)
+        while len(self._kept) > 1 and self._used() > self._room:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+    def _used(self) -> float:
+        return sum(map(self._measure, self._kept.values()))
 
 
 class Engine:
-    """The model of a collection, its curvature and its gradient index.
+    """The model of a collection, and what is measured of pictures with it.
 
     Args:
         collection: An open collection.
@@ -43,8 +108,14 @@ class Engine:
 
     def __init__(self, collection: Collection):
         self.collection = collection
-        self.seed = int(collection.meta("settings")["seed"])
+        self.settings = collection.meta("settings")
+        self.seed = int(self.settings["seed"])
         self.lock = threading.RLock()
+        self._gradients = Recent(
+            KEPT_BYTES, lambda found: sum(one.folds.nbytes for one in found)
+        )
+        self._journeys = Recent(KEPT_BYTES, lambda features: features.nbytes)
+        self._trajectories = Recent(KEPT_TRAJECTORIES, lambda trajectory: 1)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         # One core stays free for the pages and the browser: threads of one product wait
         # for each other by spinning, which takes most of the time when none is free.
@@ -65,47 +136,15 @@ class Engine:
         return parameter_layout(self.denoiser.unet)
 
     @cached_property
-    def eigenvalues(self) -> Tensor:
-        """Corrected eigenvalues, shape (P,)."""
-        return torch.from_numpy(self.collection.array("eigenvalues"))
-
-    @cached_property
     def basis(self) -> Eigenbasis:
         """The Kronecker eigenbasis, from the file beside the collection."""
-        path = self._beside("eigenvectors")
-        tensors = load_file(path)
-        numbers = range(len(self.layout.layers))
-        basis = Eigenbasis(
-            self.layout,
-            tuple(tensors[f"input.{i}"] for i in numbers),
-            tuple(tensors[f"gradient.{i}"] for i in numbers),
-        )
+        basis = eigenbasis_from(load_file(self._beside("eigenvectors")), self.layout)
         return basis.to(self.device)
 
     @cached_property
-    def sketch(self) -> Sketch:
-        """The random sketch of the collection.
-
-        Raises:
-            ValueError: If this program draws other random numbers than the one that
-                made the collection.
-        """
-        facts = self.collection.meta("sketch")
-        sketch = collection_sketch(self.seed, self.layout.num_params, facts["dim"])
-        if sketch.checksum() != facts["checksum"]:
-            raise ValueError(
-                "This version of torch draws other random numbers than the one that "
-                f"made the collection: sketch {sketch.checksum()} here, "
-                f"{facts['checksum']} there. Build the collection again."
-            )
-        return sketch
-
-    @cached_property
-    def packed(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sign bits (N, k / 8) and scales (N,) of all examples."""
-        return self.collection.array("sketch_bits"), self.collection.array(
-            "sketch_scale"
-        )
+    def scoring(self) -> Scoring:
+        """All that turns query gradients into scores."""
+        return Scoring(self.collection, self.basis)
 
     @cached_property
     def clip(self):
@@ -140,31 +179,23 @@ class Engine:
                 )
         raise LookupError(f"The collection catalogues no {kind}. Build it again.")
 
-    def full_index(self) -> GradientIndex | None:
-        """Return the full index, or None when its shards did not come along."""
-        shards = [s for s in self.collection.shards() if s.layout["kind"] == "codes"]
-        paths = [self.collection.shard_path(shard) for shard in shards]
-        if not paths or not all(path.exists() for path in paths):
-            return None
-        num_examples = sum(shard.num_examples for shard in shards)
-        # Collections of before there was a choice hold 8 bits and do not say so.
-        bits = shards[0].layout.get("bits", 8)
-        num_params = self.layout.num_params
-        return GradientIndex(paths[0].parent, num_examples, num_params, bits)
-
     def warm_up(self) -> None:
         """Load and compile everything that an influence answer needs."""
         with self.lock:
-            _ = self.denoiser, self.basis, self.eigenvalues, self.sketch
-            bits, scales = self.packed
-            nothing = torch.zeros(1, 8 * bits.shape[1])
-            packed_products(nothing, bits[:1], scales[:1])
+            _ = self.denoiser, self.scoring.noise
+            sketched = self.scoring.sketched
+            nothing = torch.zeros(1, 8 * sketched.bits.shape[1])
+            packed_products(nothing, sketched.bits[:1], sketched.scales[:1])
 
     def encode(self, pixels: np.ndarray) -> np.ndarray:
         """Return x_0 of a picture (C, H, W) in uint8, float32."""
-        images = torch.from_numpy(pixels.copy())[None].float() / 127.5 - 1
+        return self._encode(pixels[None])[0]
+
+    def _encode(self, pixels: np.ndarray) -> np.ndarray:
+        """Return x_0 of pictures (B, C, H, W) in uint8, float32."""
+        images = torch.from_numpy(pixels.copy()).float() / 127.5 - 1
         with self.lock:
-            return self.denoiser.encode(images.to(self.device))[0].cpu().numpy()
+            return self.denoiser.encode(images.to(self.device)).cpu().numpy()
 
     def generate(
         self,
@@ -177,111 +208,289 @@ class Engine:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a new sample: x_0 (C', H', W') and its picture (C, H, W) in uint8."""
         with self.lock:
-            trajectory = self.denoiser.sample(
-                [keyed_generator(self.seed, "sample", seed)],
-                None if label is None else torch.tensor([label]),
-                sampler,
-                num_steps,
-                guidance_scale=guidance_scale,
-                on_step=on_step,
-            )[0]
+            trajectory = self._sample(
+                label, seed, sampler, num_steps, guidance_scale, on_step
+            )
             x_0 = trajectory.states[-1]
             image = self.denoiser.decode(x_0[None].to(self.device))[0]
         return x_0.numpy(), to_pixels(image)
 
-    def influence(
-        self,
-        x_0: np.ndarray,
-        label: int | None,
-        measurement: str,
-        num_draws: int,
-        damping: float | None,
-        form: str,
-        on_step: Callable[[int, int], None] | None = None,
-    ) -> tuple[np.ndarray, np.ndarray, float, str]:
-        """Return centred scores (N,), standard errors (N,), the value, and the source.
+    def _sample(
+        self, label, seed, sampler, num_steps, guidance_scale, on_step
+    ) -> Trajectory:
+        """Return the trajectory of a sample, equal for equal settings."""
+        return self.denoiser.sample(
+            [keyed_generator(self.seed, "sample", seed)],
+            None if label is None else torch.tensor([label]),
+            sampler,
+            num_steps,
+            guidance_scale=guidance_scale,
+            on_step=on_step,
+        )[0]
 
-        The standard error adds three variances: of the training draws (predicted from
-        the noise of each coordinate and of each example), of the query draws (the
-        spread of its folds), and of the sketch, where one is used.
+    def cost(self, method: str) -> tuple[float, float]:
+        """Return the seconds and bytes of what a method needs; NaN where not recorded.
+
+        A method whose file did not come along raises a LookupError.
+        """
+        costs, facts = self.collection.meta("costs"), None
+        if METHODS[method].kind == "similarity":
+            return float("nan"), self.embeddings.nbytes if method == "clip" else 0.0
+        if method in FILE_OF and method != "gradient":
+            facts = find_method(self.collection, method)[1]
+        dim = self.collection.meta("sketch")["dim"]
+        sketch = dim // 8 * len(self.collection.labels())
+        if facts is None:
+            curvature = 0.0 if method == "gradient" else costs["curvature"]
+            kinds = {s.layout["kind"]: s.num_bytes for s in self.collection.shards()}
+            return costs["gradients"] + curvature, kinds["eigenvectors"] + sketch
+        # Features with draws of their own need none of the collection's gradients.
+        alone = facts["settings"]["method"].get("source") == "own draws"
+        seconds = facts["seconds"] + (0.0 if alone else costs["gradients"])
+        return seconds, facts["bytes"] + (0 if "projection" in facts else sketch)
+
+    # --- what is measured ------------------------------------------------------------
+
+    def x_0(self, query: Query) -> np.ndarray:
+        """Return the clean example of a query, shape (C, H, W), float32."""
+        return self.encode(query.pixels) if query.x_0 is None else query.x_0
+
+    def subject(
+        self, query: Query, with_steps: bool, progress: Progress | None = None
+    ) -> Subject:
+        """Return a query as the model sees it.
 
         Args:
-            x_0: Clean example, shape (C, H, W).
-            label: Class index, or None.
-            measurement: What is measured.
-            num_draws: Monte Carlo draws of the query gradient.
-            damping: Added to the eigenvalues; None for the collection's own.
-            form: "full" for the full index, else the sketch.
-            on_step: Called with (steps done, steps in all); may raise to stop.
-
-        Raises:
-            LookupError: If the full index is asked for and is not there.
+            query: The picture.
+            with_steps: Whether the steps in which it was drawn are needed.
+            progress: Called after every step; may raise to stop.
         """
-        index = self.full_index() if form == "full" else None
-        if form == "full" and index is None:
-            raise LookupError(
-                "The full index did not come with this collection. Ask with the "
-                "sketch, or build the collection here: `python -m precompute build`."
-            )
-        own = float(self.collection.meta("damping"))
+        subject = Subject(torch.from_numpy(self.x_0(query)), query.label)
+        if not with_steps:
+            return subject
+        trajectory = self._trajectories.get(
+            query.key, lambda: self._trajectory(query, subject, progress)
+        )
+        if not query.drawn:  # the path of inversion, as if DDPM had taken it
+            return replace(subject, trajectory=trajectory, sampler="ddpm")
+        return replace(
+            subject,
+            trajectory=trajectory,
+            sampler=query.facts["sampler"],
+            guidance_scale=query.facts["guidance_scale"],
+        )
+
+    def _trajectory(
+        self, query: Query, subject: Subject, progress: Progress | None
+    ) -> Trajectory:
+        """Return the steps that drew a query, drawn again, or approximate ones."""
+        if not query.drawn:
+            on_step = steps(progress, "Finding approximate steps")
+            return invert(self.denoiser, subject, INVERSION_STEPS, on_step)
+        facts = query.facts
+        return self._sample(
+            query.label,
+            facts["seed"],
+            facts["sampler"],
+            facts["num_steps"],
+            facts["guidance_scale"],
+            steps(progress, "Drawing it again"),
+        )
+
+    def _mask(self, region: tuple[int, int, int, int] | None) -> Tensor | None:
+        return None if region is None else region_mask(self.denoiser, region)[0]
+
+    def region_note(self, region: tuple[int, int, int, int]) -> str:
+        """Return what part of the model's picture a box stands for, in words."""
+        return region_mask(self.denoiser, region)[1]
+
+    def gradients(
+        self,
+        query: Query,
+        lens: Lens,
+        edges: tuple[int, ...] | None = None,
+        progress: Progress | None = None,
+    ) -> list[QueryGradient]:
+        """Return the rotated gradients of a query's measurement; the latest are kept.
+
+        Lenses that differ only in method, damping or form share them.
+
+        Args:
+            query: The picture.
+            lens: Names measurement, timesteps, region and draws.
+            edges: Bounds of bands of timesteps, a gradient for each; None for one
+                gradient over the lens's timesteps.
+            progress: Called after every part; may raise to stop.
+        """
+        measurement = METHODS[lens.method].measurement or lens.measurement
+        arguments = (measurement, lens.num_draws, lens.timesteps, lens.region, edges)
+        return self._gradients.get(
+            (query.key, *arguments),
+            lambda: self._new_gradients(query, *arguments, progress),
+        )
+
+    def _new_gradients(
+        self, query, measurement, num_draws, timesteps, region, edges, progress
+    ) -> list[QueryGradient]:
+        subject = self.subject(query, measurement == "trajectory", progress)
+        common = self.denoiser, self.basis, subject, measurement, num_draws, self.seed
+        more = {"mask": self._mask(region), "on_step": steps(progress, "Measuring")}
+        if edges is None:
+            found = [query_gradient(*common, timesteps, **more)]
+        else:
+            found = band_gradients(*common, list(edges), **more)
+        return [replace(one, folds=one.folds.cpu()) for one in found]
+
+    def value(
+        self, query: Query, lens: Lens, progress: Progress | None = None
+    ) -> tuple[float, float]:
+        """Return what a lens measures of a query, and its standard error."""
         with self.lock:
-            rotated, value = rotated_query(
+            subject = self.subject(query, lens.measurement == "trajectory", progress)
+            if lens.measurement == "log-probability":
+                on_step = steps(progress, "Following the flow")
+                value, error = log_probability(
+                    self.denoiser, subject, self.seed, on_step=on_step
+                )
+                return -value, error  # a cost, as all that is measured
+            return query_value(
+                self.denoiser,
+                subject,
+                lens.measurement,
+                lens.num_draws,
+                self.seed,
+                lens.timesteps,
+                self._mask(lens.region),
+            )
+
+    def noise_weights(self) -> dict[str, np.ndarray]:
+        """Return what each timestep counts for, (T,), by measurement."""
+        with self.lock:
+            weights = noise_weights(self.denoiser)
+        return {name: values.cpu().numpy() for name, values in weights.items()}
+
+    def timestep_costs(
+        self, query: Query, lens: Lens, progress: Progress | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return timesteps, costs and weights of a lens's draws, each of shape (S,)."""
+        with self.lock:
+            found = timestep_costs(
+                self.denoiser,
+                self.subject(query, lens.measurement == "trajectory", progress),
+                lens.measurement,
+                lens.num_draws,
+                self.seed,
+                self._mask(lens.region),
+            )
+            return tuple(values.numpy() for values in found)
+
+    # --- scores ----------------------------------------------------------------------
+
+    def scored(
+        self,
+        query: Query,
+        lens: Lens,
+        edges: tuple[int, ...] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Scored]:
+        """Return the scores of all training pictures: once, or for bands of timesteps.
+
+        Args:
+            query: The picture.
+            lens: How to ask.
+            edges: Bounds of the bands; None for the lens's timesteps as a whole.
+            progress: Called after every part; may raise to stop.
+        """
+        with self.lock:
+            if lens.method == "journey-trak":
+                return self._journey(query, lens, edges, progress)
+            self.scoring.require(lens)
+            measured = self.gradients(query, lens, edges, progress)
+            found = self.scoring.scores(
+                lens,
+                [one.folds for one in measured],
+                steps(progress, "Reading the index"),
+            )
+            return [
+                Scored(scores, one.value, one.value_error)
+                for scores, one in zip(found, measured, strict=True)
+            ]
+
+    def _journey(self, query, lens, edges, progress) -> list[Scored]:
+        """Return Journey-TRAK's scores, added up over the steps of each band."""
+        file = self.scoring.method_file(lens.method)
+        subject = self.subject(query, True, progress)
+        start, stop = lens.timesteps or (0, self.denoiser.num_train_timesteps)
+        edges = edges or (start, stop)
+        features = self._journeys.get(
+            (query.key, lens.num_draws, lens.region),
+            lambda: journey_features(
                 self.denoiser,
                 self.basis,
-                measurement,
-                torch.from_numpy(x_0),
-                label,
-                num_draws,
+                file.projection,
+                subject.trajectory,
+                query.label,
+                draws_per_step(lens.num_draws, len(subject.trajectory.timesteps)),
                 self.seed,
-                on_step,
+                subject.guidance_scale,
+                self._mask(lens.region),
+                steps(progress, "Measuring every step"),
+            ),
+        )
+        rows = self.scoring.feature_scores(lens, features)
+        band = np.digitize(subject.trajectory.timesteps.numpy(), edges) - 1
+        nothing = np.full(rows.shape[1], np.nan)
+        return [
+            Scored(
+                Scores(rows[band == number].sum(0), nothing, "projection"),
+                float("nan"),
+                float("nan"),
             )
-            rotated = rotated.cpu()
-            # Everything below is in coordinates whitened at the collection's own
-            # damping.
-            whitened = rotated * (self.eigenvalues + own).sqrt()
-            whitened /= self.eigenvalues + (own if damping is None else damping)
-            mean = whitened.mean(0)
-            if index is not None:
-                weights = balance(self._rms(index)) / (self.eigenvalues + own).sqrt()
-                products = index.scores(torch.cat([mean[None], whitened]) * weights)
-                sketch_variance = 0.0
-            else:
-                sketched = self.sketch.apply(torch.cat([mean[None], whitened]))
-                products = packed_products(sketched, *self.packed)
-                norms = self.collection.array("whitened_norm").astype(np.float64)
-                sketch_variance = ONE_BIT_VARIANCE * float(mean.square().sum())
-                sketch_variance = (
-                    sketch_variance * norms**2 / self.sketch.order.shape[0]
-                )
-        scores = centred(products[0])
-        _, query_error = fold_statistics(centred(products[1:]))
-        variance = self._training_variance(mean) + query_error**2 + sketch_variance
-        source = "sketch" if index is None else "full index"
-        return scores, np.sqrt(variance), value, source
+            for number in range(len(edges) - 1)
+        ]
 
-    def _training_variance(self, mean: Tensor) -> np.ndarray:
-        """Return the variance that the training draws leave in each score, (N,)."""
-        noise = torch.from_numpy(self.collection.array("whitened_noise")).float()
-        level = self.collection.array("noise_level").astype(np.float64)
-        spread = float((mean.square() * noise.square()).sum())
-        return self.collection.meta("noise_calibration") * spread * level
+    # --- similarity ------------------------------------------------------------------
 
-    def _rms(self, index: GradientIndex) -> Tensor:
-        return torch.from_numpy(np.fromfile(index.folder / "rms.bin", "<f4"))
-
-    @cached_property
-    def embeddings(self) -> np.ndarray:
-        """CLIP embeddings of all examples, shape (N, D)."""
-        return self.collection.array("clip")
-
-    def clip_scores(self, pixels: np.ndarray) -> np.ndarray:
-        """Return the CLIP similarity of a picture (C, H, W) with all examples, (N,)."""
+    def similarity(self, query: Query, method: str) -> np.ndarray:
+        """Return how alike all training pictures are to a query, shape (N,)."""
         with self.lock:
-            query = self.clip.embed_images(pixels[None])
-        return clip_similarity(query, self.embeddings)[0].astype(np.float64)
+            if method == "clip":
+                embedded = self.clip.embed_images(query.pixels[None])
+                scores = clip_similarity(embedded, self.embeddings)
+            elif method == "pixel":
+                scores = pixel_similarity(query.pixels[None], self.training_pixels)
+            else:
+                scores = latent_similarity(self.x_0(query)[None], self.training_x_0)
+            return scores[0].astype(np.float64)
 
     def text_scores(self, text: str) -> np.ndarray:
         """Return the CLIP similarity of a text with all examples, shape (N,)."""
         with self.lock:
             query = self.clip.embed_texts([text])
         return clip_similarity(query, self.embeddings)[0].astype(np.float64)
+
+    @cached_property
+    def embeddings(self) -> np.ndarray:
+        """CLIP embeddings of all examples, shape (N, D)."""
+        return self.collection.array("clip")
+
+    @cached_property
+    def training_pixels(self) -> np.ndarray:
+        """All training pictures, uint8, shape (N, C, H, W)."""
+        data = self.settings["data"]
+        shape = data["channels"], data["image_size"], data["image_size"]
+        pictures = self.collection.images(self.collection.examples().index)
+        return np.stack([decode_picture(picture, shape) for picture in pictures])
+
+    @cached_property
+    def training_x_0(self) -> np.ndarray:
+        """Clean examples of all training pictures, float32, shape (N, C', H', W')."""
+        parts = np.array_split(
+            self.training_pixels, -(-len(self.training_pixels) // ENCODED_AT_ONCE)
+        )
+        return np.concatenate([self._encode(part) for part in parts])
+
+
+def draws_per_step(num_draws: int, num_steps: int) -> int:
+    """Return how many draws each sampling step gets: at least one opposite pair."""
+    return max(2, num_draws // num_steps // 2 * 2)

@@ -7,136 +7,49 @@ from its callers. Every answer to "what made this picture" goes through
 
 import hashlib
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from core import store
+from core.answers import (
+    Answer,
+    BandAnswers,
+    Cancelled,
+    Examples,
+    Measured,
+    Progress,
+    Query,
+    steps,
+)
 from core.config import DATA_DIR
 from core.images import decode_picture
+from core.lenses import (
+    MEASUREMENTS,
+    METHODS,
+    Lens,
+    check_attributable,
+    check_bands,
+    check_lens,
+    check_measurement,
+    lens_notes,
+    stored_key,
+)
 
-
-class Cancelled(Exception):
-    """Raised inside a long computation after its caller asked it to stop."""
-
-
-# Called with (steps done, steps in all, what is being done); may raise Cancelled.
-Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class Query:
-    """One picture to explain.
-
-    Attributes:
-        kind: "gallery", "generated", "example" (a training picture) or "upload".
-        key: Short text that identifies the picture: equal keys, equal pictures.
-        pixels: The picture as the model saw or made it, uint8, shape (C, H, W).
-        x_0: The clean example (latents for a latent model), float32, shape
-            (C', H', W'); None where it is the encoding of `pixels`.
-        label: Class index the measurement is conditioned on; None means no label.
-        description: What it is, in words, e.g. "Generated, seed 1184, DDIM, 50 steps".
-        facts: Settings worth showing: seed, sampler, steps, class, example id.
-    """
-
-    kind: str
-    key: str
-    pixels: np.ndarray = field(repr=False)
-    x_0: np.ndarray | None = field(repr=False)
-    label: int | None
-    description: str
-    facts: dict
-
-
-@dataclass(frozen=True)
-class Lens:
-    """How a question is asked: what one column of the explorer shows.
-
-    Attributes:
-        method: "ekfac" (predicted change on removal) or "clip" (similarity only).
-        measurement: What the change is of: "loss". Ignored by similarity methods.
-        num_draws: Monte Carlo draws of the query gradient.
-        damping: Added to the GGN; None means the collection's own.
-        form: The gradients to score with: "full" index, "sketch", or "auto": the stored
-            exact answer where there is one, else the sketch, which takes a second
-            where the full index takes many.
-    """
-
-    method: str = "ekfac"
-    measurement: str = "loss"
-    num_draws: int = 64
-    damping: float | None = None
-    form: str = "auto"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The scores of all training examples for one query under one lens.
-
-    Attributes:
-        lens: The lens that was asked.
-        example_ids: Shape (N,), int64, in the collection's order.
-        scores: Shape (N,), float64. For influence: the predicted change of the
-            measurement if the example is removed, times N. For similarity: a cosine in
-            [-1, 1].
-        standard_errors: Shape (N,), float64; NaN where the method has none.
-        source: Where the numbers come from, in words: "exact", "full index", "sketch".
-        value: The measured value for the query (e.g. its loss), NaN for similarity.
-    """
-
-    lens: Lens
-    example_ids: np.ndarray
-    scores: np.ndarray
-    standard_errors: np.ndarray
-    source: str
-    value: float
-
-    def order(self) -> np.ndarray:
-        """Return positions from most to least influential, ties by example id."""
-        return np.lexsort((self.example_ids, -self.scores))
-
-    def top(self, count: int) -> np.ndarray:
-        """Return the positions of the largest scores, largest first."""
-        return self.order()[:count]
-
-    def opposing(self, count: int) -> np.ndarray:
-        """Return the positions of the smallest scores, smallest first."""
-        return self.order()[::-1][:count]
-
-    def neutral(self, count: int) -> np.ndarray:
-        """Return the positions that matter least, most neutral first.
-
-        For influence these have scores nearest zero; for similarity, nearest the
-        median.
-        """
-        centre = 0.0 if self.lens.method != "clip" else float(np.median(self.scores))
-        distance = np.abs(self.scores - centre)
-        return np.lexsort((self.example_ids, distance))[:count]
-
-    def ranks(self) -> np.ndarray:
-        """Return the rank of every example, 1 for the most influential, shape (N,)."""
-        ranks = np.empty(len(self.scores), dtype=np.int64)
-        ranks[self.order()] = np.arange(1, len(self.scores) + 1)
-        return ranks
-
-
-@dataclass(frozen=True)
-class Examples:
-    """The training pictures of a collection.
-
-    Attributes:
-        table: Metadata, one row per example, indexed by example id.
-        caption_columns: The columns to show under a tile, most telling first.
-    """
-
-    table: pd.DataFrame
-    caption_columns: tuple[str, ...]
-
-
-METHODS = ("ekfac", "clip")
+__all__ = [
+    "Answer",
+    "BandAnswers",
+    "Cancelled",
+    "Explorer",
+    "Lens",
+    "Measured",
+    "Progress",
+    "Query",
+    "list_collections",
+    "open_explorer",
+]
 
 
 def list_collections(root: Path | None = None) -> list[str]:
@@ -168,7 +81,9 @@ class Explorer:
         classes: One row per class label, one column per label column.
         gallery: One row per gallery sample, lowest loss first: label, class, seed,
             sampler, steps, guidance.
+        num_train_timesteps: T, the number of noise levels.
         provenance: How the collection was made: settings, versions, costs, reliability.
+        evaluations: What was measured of it, by name: "fidelity" of index formats.
     """
 
     def __init__(self, path: Path):
@@ -185,6 +100,7 @@ class Explorer:
         self._labels = pd.Series(self._collection.labels(), table.index)
         settings = self._collection.meta("settings")
         self._data = settings["data"]
+        self.num_train_timesteps = settings["model"]["num_train_timesteps"]
         self.classes = pd.DataFrame(
             self._collection.classes(), columns=list(self._data["label_columns"])
         ).rename_axis("label")
@@ -193,6 +109,7 @@ class Explorer:
             key: self._collection.meta(key)
             for key in ("settings", "versions", "costs", "quality", "damping", "clip")
         }
+        self.evaluations = self._collection.evaluations()
         self._opening = threading.Lock()
         self._engine = None
 
@@ -213,11 +130,15 @@ class Explorer:
             ],
         ).set_index("sample_id")
         # The pictures that the model finds most natural come first.
-        losses = self._collection.values(stored_key("ekfac", "loss"))
+        losses = self._collection.values(stored_key(Lens()))
         table = table.loc[sorted(table.index, key=lambda i: (losses.get(i, 0.0), i))]
         if table["label"].isna().any():  # a model without classes
             return table
         return table.join(self.classes, on="label")
+
+    def close(self) -> None:
+        """Close the collection's file."""
+        self._collection.close()
 
     @property
     def engine(self):
@@ -362,7 +283,7 @@ class Explorer:
             progress: Called after every step; may raise to stop.
         """
         x_0, pixels = self.engine.generate(
-            label, seed, sampler, num_steps, guidance_scale, _steps(progress, "Drawing")
+            label, seed, sampler, num_steps, guidance_scale, steps(progress, "Drawing")
         )
         return Query(
             "generated",
@@ -387,49 +308,50 @@ class Explorer:
         """Return the scores of all training pictures for a query under a lens.
 
         Gallery samples have stored answers, computed exactly; others are computed now.
+        A lens that makes no sense raises the ValueError of `core.lenses`.
 
         Args:
             query: From one of the `query_from` methods or `generate`.
             lens: How to ask.
             progress: Called after every part; may raise to stop.
-
-        Raises:
-            ValueError: If the method is unknown; the message lists those there are.
         """
-        if lens.method not in METHODS:
-            raise ValueError(
-                f"There is no method '{lens.method}'. Choose one of "
-                f"{', '.join(METHODS)}."
-            )
-        stored = self._stored(query, lens)
+        check_lens(lens, self.num_train_timesteps, self._data["image_size"])
+        stored = self.stored_answer(query, lens)
         if stored is not None:
             return stored
         ids = self.examples.table.index.to_numpy()
-        if lens.method == "clip":
-            scores = self.engine.clip_scores(query.pixels)
+        if lens.kind == "similarity":
+            scores = self.engine.similarity(query, lens.method)
             nothing = np.full(len(ids), np.nan)
-            return Answer(lens, ids, scores, nothing, "exact", float("nan"))
-        x_0 = self.engine.encode(query.pixels) if query.x_0 is None else query.x_0
-        scores, errors, value, source = self.engine.influence(
-            x_0,
-            query.label,
-            lens.measurement,
-            lens.num_draws,
-            lens.damping,
-            lens.form,
-            _steps(progress, "Measuring"),
+            note = self._note(query, lens)
+            return Answer(lens, ids, scores, nothing, "exact", float("nan"), note=note)
+        self._check_steps(query, lens)
+        found = self.engine.scored(query, lens, progress=progress)[0]
+        return Answer(
+            lens,
+            ids,
+            found.scores.scores,
+            found.scores.standard_errors,
+            found.scores.source,
+            found.value,
+            found.value_error,
+            self._note(query, lens),
         )
-        return Answer(lens, ids, scores, errors, source, value)
 
-    def _stored(self, query: Query, lens: Lens) -> Answer | None:
+    def answers(
+        self, query: Query, lenses: list[Lens], progress: Progress | None = None
+    ) -> list[Answer]:
+        """Return one answer per lens; what lenses have in common is computed once."""
+        return [self.answer(query, lens, progress) for lens in lenses]
+
+    def stored_answer(self, query: Query, lens: Lens) -> Answer | None:
         """Return a gallery sample's precomputed answer, if the lens has one."""
-        if query.kind != "gallery" or lens.damping is not None or lens.form != "auto":
+        draws = self.provenance["settings"]["samples"]["num_draws"]
+        if query.kind != "gallery" or lens.form != "auto":
             return None
-        key = stored_key(lens.method, lens.measurement)
-        found = self._collection.answer(query.facts["sample_id"], key)
+        found = self._collection.answer(query.facts["sample_id"], stored_key(lens))
         if found is None:
             return None
-        draws = self.provenance["settings"]["samples"]["num_draws"]
         return Answer(
             replace(lens, num_draws=draws),
             self.examples.table.index.to_numpy(),
@@ -437,7 +359,203 @@ class Explorer:
             found.standard_errors,
             found.source,
             found.value,
+            note=self._note(query, lens),
         )
+
+    def _note(self, query: Query, lens: Lens) -> str:
+        """Return what a reader should know of how an answer was found, in words."""
+        notes = lens_notes(lens)
+        if lens.kind != "similarity":
+            if uses_steps(lens):
+                notes.append(self.trajectory_note(query))
+            if lens.region is not None:
+                notes.append(self.engine.region_note(lens.region))
+        return " ".join(notes)
+
+    def _check_steps(self, query: Query, lens: Lens) -> None:
+        """Refuse to ask about steps that are not known or have no probability.
+
+        Raises:
+            ValueError: If they are not or have none.
+        """
+        if not uses_steps(lens):
+            return
+        by_method = METHODS[lens.method].measurement is not None
+        if not (query.drawn or query.inverted):
+            instead = "method" if by_method else "measurement"
+            raise ValueError(
+                f"{self.trajectory_note(query)} Ask for approximate ones (--invert), "
+                f"or choose another {instead}."
+            )
+        if not by_method and query.drawn and query.facts["sampler"] == "ddim":
+            raise ValueError(
+                "DDIM draws without noise, so the steps that drew this picture have no "
+                "probability. Draw it with DDPM, or choose another measurement."
+            )
+
+    def measure(
+        self,
+        query: Query,
+        measurement: str,
+        timesteps: tuple[int, int] | None = None,
+        region: tuple[int, int, int, int] | None = None,
+        num_draws: int = 64,
+        progress: Progress | None = None,
+    ) -> Measured:
+        """Return what a measurement says of a query, without scoring anything.
+
+        Args:
+            query: The picture.
+            measurement: A key of `MEASUREMENTS`.
+            timesteps: Range whose contribution counts; None means all.
+            region: Box in image pixels whose part counts; None means all.
+            num_draws: Monte Carlo draws.
+            progress: Called after every part; may raise to stop.
+
+        Raises:
+            ValueError: If the log-probability is asked of a part.
+        """
+        lens = self._measurement(query, measurement, timesteps, region, num_draws)
+        if measurement == "log-probability" and (timesteps or region):
+            raise ValueError(
+                "The log-probability is that of the whole picture over all timesteps. "
+                "Leave out timesteps and region, or choose the measurement 'elbo'."
+            )
+        value, error = self.engine.value(query, lens, progress)
+        unit = MEASUREMENTS[measurement].unit
+        return Measured(value, error, unit, self._note(query, lens))
+
+    def _measurement(self, query, measurement, timesteps, region, num_draws) -> Lens:
+        """Return a lens that names what is to be measured, if that is possible."""
+        check_measurement(measurement)
+        lens = Lens("ekfac", "loss", timesteps, region, num_draws)
+        check_lens(lens, self.num_train_timesteps, self._data["image_size"])
+        lens = replace(lens, measurement=measurement)
+        self._check_steps(query, lens)
+        return lens
+
+    def timestep_losses(
+        self,
+        query: Query,
+        measurement: str = "loss",
+        region: tuple[int, int, int, int] | None = None,
+        num_draws: int = 256,
+        num_bands: int = 32,
+        progress: Progress | None = None,
+    ) -> pd.DataFrame:
+        """Return the mean cost per timestep, in bands of timesteps.
+
+        Args:
+            query: The picture.
+            measurement: A key of `MEASUREMENTS` with a value at every timestep.
+            region: Box in image pixels whose part counts; None means all.
+            num_draws: Monte Carlo draws over all timesteps.
+            num_bands: Bands of equal width; those without a draw are left out. For the
+                trajectory each sampling step is a band.
+            progress: Called after every part; may raise to stop.
+
+        Returns:
+            One row per band: timestep_low, timestep_high (exclusive), cost (for the
+            trajectory, the cost of the step), standard_error (NaN where there is none).
+        """
+        lens = self._measurement(query, measurement, None, region, num_draws)
+        check_attributable(measurement)
+        timesteps, costs, weights = self.engine.timestep_costs(query, lens, progress)
+        if measurement == "trajectory":
+            return step_table(timesteps, costs)
+        edges = band_edges((0, self.num_train_timesteps), num_bands)
+        return band_table(timesteps, costs, weights, edges)
+
+    def band_answers(
+        self,
+        query: Query,
+        lens: Lens,
+        num_bands: int = 8,
+        progress: Progress | None = None,
+    ) -> BandAnswers:
+        """Return the scores under a lens, divided over bands of timesteps.
+
+        The bands divide the lens's range of timesteps, and their scores add up to its
+        scores. A lens that cannot be divided raises the ValueError of `core.lenses`.
+
+        Args:
+            query: The picture.
+            lens: How to ask.
+            num_bands: Bands of equal width.
+            progress: Called after every part; may raise to stop.
+        """
+        check_lens(lens, self.num_train_timesteps, self._data["image_size"])
+        check_bands(lens, num_bands, self.num_train_timesteps)
+        self._check_steps(query, lens)
+        edges = band_edges(lens.timesteps or (0, self.num_train_timesteps), num_bands)
+        found = self.engine.scored(query, lens, edges, progress)
+        return BandAnswers(
+            edges,
+            self.examples.table.index.to_numpy(),
+            np.stack([one.scores.scores for one in found]),
+            np.stack([one.scores.standard_errors for one in found]),
+            np.array([one.value for one in found]),
+            found[0].scores.source,
+            self._note(query, lens),
+        )
+
+    def method_facts(self) -> pd.DataFrame:
+        """Return what is known of every method, one row each.
+
+        Returns:
+            Columns method, title, kind, available, why_not ("" where it is), and the
+            seconds and bytes of what it needs (NaN where that is not recorded).
+        """
+        rows = []
+        for name, facts in METHODS.items():
+            why_not, cost = "", (np.nan, np.nan)
+            try:
+                cost = self.engine.cost(name)
+            except (LookupError, ValueError) as error:
+                why_not = str(error.args[0])
+            rows.append((name, facts.title, facts.kind, not why_not, why_not, *cost))
+        columns = ["method", "title", "kind", "available", "why_not"]
+        return pd.DataFrame(rows, columns=[*columns, "seconds", "bytes"])
+
+    def measurement_weights(self) -> pd.DataFrame:
+        """Return what a wrong guess of the noise counts for at every timestep.
+
+        Returns:
+            Columns timestep, weight (1 on average over the timesteps) and measurement
+            (its title), for the measurements that are means over all timesteps.
+        """
+        parts = [
+            pd.DataFrame({
+                "timestep": np.arange(len(weights)),
+                "weight": weights / weights.mean(),
+                "measurement": MEASUREMENTS[name].title,
+            })
+            for name, weights in self.engine.noise_weights().items()
+        ]
+        return pd.concat(parts, ignore_index=True)
+
+    def trajectory_note(self, query: Query) -> str:
+        """Return where the steps that drew a query come from, in one sentence."""
+        if query.drawn:
+            return (
+                "The picture is drawn again from its seed to get the steps in which it "
+                "was drawn."
+            )
+        if query.inverted:
+            return (
+                "The model did not draw this picture: its steps were found by DDIM "
+                "inversion and are approximate."
+            )
+        return (
+            "The model did not draw this picture, so there are no steps in which it "
+            "was drawn."
+        )
+
+    def inverted(self, query: Query) -> Query:
+        """Return the same picture with approximate steps from DDIM inversion."""
+        if query.drawn or query.inverted:
+            return query
+        return replace(query, key=f"{query.key}-inverted", inverted=True)
 
     def search(self, text: str, count: int) -> list[tuple[int, float]]:
         """Return the training pictures nearest to a text: (example id, similarity)."""
@@ -447,15 +565,63 @@ class Explorer:
         return [(int(ids[i]), float(similarity[i])) for i in best]
 
 
-def stored_key(method: str, measurement: str) -> dict[str, str]:
-    """Return the name under which a collection stores the answers of a lens."""
-    if method == "clip":
-        return {"method": method}
-    return {"method": method, "measurement": measurement}
+def uses_steps(lens: Lens) -> bool:
+    """Return whether a lens asks about the steps in which a picture was drawn."""
+    own = METHODS[lens.method].measurement
+    return own == "journey" or (own is None and lens.measurement == "trajectory")
 
 
-def _steps(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
-    """Return a two-number callback that names what is being done."""
-    if progress is None:
-        return None
-    return lambda done, total: progress(done, total, what)
+def band_edges(timesteps: tuple[int, int], num_bands: int) -> tuple[int, ...]:
+    """Return the bounds of bands of equal width, as near as whole numbers allow."""
+    start, stop = timesteps
+    return tuple(
+        start + number * (stop - start) // num_bands for number in range(num_bands + 1)
+    )
+
+
+def band_table(
+    timesteps: np.ndarray,
+    costs: np.ndarray,
+    weights: np.ndarray,
+    edges: tuple[int, ...],
+) -> pd.DataFrame:
+    """Return the mean cost in bands of timesteps, with its standard error.
+
+    Draws come in pairs of opposite noise at one timestep, which are one estimate
+    together. The weights undo that some timesteps of a band are drawn more often.
+
+    Args:
+        timesteps: Shape (S,), each twice in a row.
+        costs: Shape (S,).
+        weights: Shape (S,).
+        edges: Bounds of the bands.
+    """
+    bands = np.digitize(timesteps[::2], edges) - 1
+    pairs = costs.reshape(-1, 2).mean(1).astype(np.float64)
+    rows = []
+    for band in np.unique(bands):
+        cost, weight = pairs[bands == band], weights[::2][bands == band]
+        mean, count = np.average(cost, weights=weight), len(cost)
+        squares = (weight**2 * (cost - mean) ** 2).sum()
+        one = count == 1  # a single estimate has no spread
+        error = np.nan if one else np.sqrt(squares * count / (count - 1)) / weight.sum()
+        rows.append((edges[band], edges[band + 1], mean, error))
+    columns = ["timestep_low", "timestep_high", "cost", "standard_error"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def step_table(timesteps: np.ndarray, costs: np.ndarray) -> pd.DataFrame:
+    """Return the cost of every sampling step, from the last timestep to the first.
+
+    Args:
+        timesteps: Of the steps, descending, shape (S,).
+        costs: Shape (S,).
+    """
+    stride = timesteps[-2] - timesteps[-1] if len(timesteps) > 1 else timesteps[-1]
+    previous = np.append(timesteps[1:], timesteps[-1] - stride)
+    return pd.DataFrame({
+        "timestep_low": previous[::-1] + 1,
+        "timestep_high": timesteps[::-1] + 1,
+        "cost": costs[::-1].astype(np.float64),
+        "standard_error": np.nan,
+    })

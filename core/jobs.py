@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from core.explorer import Cancelled, Progress
+from core.answers import Cancelled, Progress
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = (
     "waiting",

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from core.explorer import Answer, Lens
+from core.explorer import Answer
+from core.lenses import MEASUREMENTS, METHODS, Lens
 
-SIMILARITY_METHODS = ("clip",)
+KIND_COLUMNS = {"attribution": "score", "similarity": "similarity"}
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -40,12 +41,7 @@ class Strip:
 
 def is_similarity(lens: Lens) -> bool:
     """Return whether a lens says what is alike, not what caused the picture."""
-    return lens.method in SIMILARITY_METHODS
-
-
-def lens_title(lens: Lens) -> str:
-    """Return the name of a lens as a heading."""
-    return "CLIP" if is_similarity(lens) else f"EK-FAC influence · {lens.measurement}"
+    return lens.kind == "similarity"
 
 
 def strips(answer: Answer, count: int) -> list[Strip]:
@@ -123,18 +119,21 @@ def scale(answer: Answer) -> Scale:
     """Return the scale on which the largest number of an answer has three digits.
 
     Similarities keep their unit and get the digits that tell the first from the last.
+    Only an influence is divided by N: an attribution is no predicted change.
     """
     if is_similarity(answer.lens):
         spread = float(np.ptp(answer.scores)) if len(answer.scores) else 0.0
         digits = 1 - math.floor(math.log10(spread)) if spread > 0 else 2
         return Scale(1.0, exponent=0, decimals=min(max(digits, 2), 4), signed=False)
-    changes = np.abs(answer.scores) / len(answer.scores)
-    largest = float(changes.max(initial=0.0))
+    size = max(len(answer.scores), 1) if answer.lens.kind == "influence" else 1
+    largest = float(np.abs(answer.scores).max(initial=0.0)) / size
     if not 0 < largest < math.inf:
-        return Scale(1 / max(len(answer.scores), 1), 0, 2, signed=True)
+        return Scale(1 / size, 0, 2, signed=True)
     exponent = 3 * math.floor(math.log10(largest) / 3)
+    if 0.1 <= largest < 1:
+        exponent = 0  # 0.500 reads better than 500 thousandths
     digits_before = math.floor(math.log10(largest)) - exponent + 1  # 1, 2 or 3
-    factor = 10.0**-exponent / len(answer.scores)
+    factor = 10.0**-exponent / size
     return Scale(factor, exponent, 3 - digits_before, signed=True)
 
 
@@ -182,17 +181,30 @@ def sentence(answer: Answer, name: str) -> str:
     number = printed.number(answer.scores[position])
     error = printed.error(answer.standard_errors[position])
     value = " ".join(part for part in (number, error, printed.unit) if part)
-    if is_similarity(answer.lens):
-        return f"To CLIP, {name} looks most like this picture: similarity {value}."
+    lens = answer.lens
+    title, part = METHODS[lens.method].title, _part(lens)
+    if is_similarity(lens):
+        return f"By {title}, {name} looks most like this picture: similarity {value}."
     if answer.scores[position] <= 0:
-        return "Removing any one training picture would not make this one less likely."
+        return f"Removing any one training picture would not make {part} less likely."
+    if lens.kind == "attribution":
+        return f"By {title}, {name} did most to make {part} likely: score {value}."
+    measured = MEASUREMENTS[lens.measurement].title
     said = (
-        f"Removing {name} from the training set would make this picture less likely: "
-        f"{answer.lens.measurement} {value}."
+        f"Removing {name} from the training set would make {part} less likely: "
+        f"{measured if measured.isupper() else measured.lower()} {value}."
     )
     if is_sure(answer, position):
         return said
     return said + " That is within two standard errors of zero: it may be nothing."
+
+
+def _part(lens: Lens) -> str:
+    """Return what of the picture a lens asks about, in words."""
+    what = "this picture" if lens.region is None else "the marked part"
+    if lens.timesteps is None:
+        return what
+    return f"{what}, at noise levels {lens.timesteps[0]} to {lens.timesteps[1]},"
 
 
 def shares(answer: Answer, groups: pd.Series, most: int = 8) -> pd.DataFrame:
@@ -266,6 +278,18 @@ def rank_correlation(first: Answer, second: Answer) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
+def _column(lens: Lens) -> str:
+    """Return how a lens is called in a table: what sets it apart from the default."""
+    lens = lens.canonical()
+    parts = [lens.method]
+    if lens.measurement != Lens.measurement:
+        parts.append(lens.measurement)
+    for name in ("timesteps", "region"):
+        if getattr(lens, name) is not None:
+            parts += [name, *map(str, getattr(lens, name))]
+    return "_".join(parts)
+
+
 def score_table(answers: list[Answer], examples: pd.DataFrame) -> pd.DataFrame:
     """Return all scores beside the metadata, the most influential first.
 
@@ -275,10 +299,10 @@ def score_table(answers: list[Answer], examples: pd.DataFrame) -> pd.DataFrame:
     """
     table = pd.DataFrame(index=pd.Index(answers[0].example_ids, name="example"))
     for answer in answers:
-        name = answer.lens.method
+        name = _column(answer.lens)
         table[f"{name}_rank"] = answer.ranks()
-        if is_similarity(answer.lens):
-            table[f"{name}_similarity"] = answer.scores
+        if answer.lens.kind != "influence":
+            table[f"{name}_{KIND_COLUMNS[answer.lens.kind]}"] = answer.scores
             continue
         table[f"{name}_change_if_removed"] = answer.scores / len(answer.scores)
         table[f"{name}_standard_error"] = answer.standard_errors / len(answer.scores)

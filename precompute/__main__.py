@@ -7,17 +7,41 @@ from pathlib import Path
 
 import torch
 
-from core.config import COLLECTIONS, DATA_DIR, PRESETS, collection_config
+from core.config import (
+    COLLECTIONS,
+    DATA_DIR,
+    PRESETS,
+    MethodConfig,
+    RemovalConfig,
+    RetrainConfig,
+    collection_config,
+)
+from core.curvature import GGNS, KFAC_APPROXIMATIONS
 from core.datasets import load_dataset
 from core.diffusion import denoiser_from_bytes
+from core.evidence import TABLES, evidence_folder, make_table, read_evidence
 from core.explorer import Cancelled, Lens, open_explorer
+from core.lenses import MEASUREMENTS, METHODS, parse_region, parse_timesteps
+from core.projection import PROJECTIONS
+from precompute.answers import store_answers
 from precompute.attribute import answer_table, attribute, write_table
-from precompute.build import build, compute, ship_weights, shipped_weights
+from precompute.build import build
 from precompute.clip import train_clip
 from precompute.curvature import fit_curvature
-from precompute.parallel import first_one_first, joined, own_device
+from precompute.evidence import MeasureConfig, make_evidence
+from precompute.fidelity import EXAMPLES, fidelity, write_fidelity
+from precompute.methods import PARTS, compute_methods
+from precompute.parallel import first_one_first, joined, own_device, rank_and_size
+from precompute.retrain import (
+    parse_part,
+    removal_jobs,
+    retrain_folder,
+    retrain_jobs,
+    subset_jobs,
+)
 from precompute.samples import make_samples
 from precompute.sheet import contact_sheet
+from precompute.stages import compute, ship_weights, shipped_weights
 from precompute.train import train
 from precompute.workspace import open_workspace
 
@@ -37,7 +61,10 @@ def parser() -> argparse.ArgumentParser:
         "curvature": "fit K-FAC and EK-FAC (after train)",
         "samples": "draw the gallery (after train)",
         "gradients": "compute the training gradients (after all of these)",
+        "fidelity": "measure how much of the scores each index format keeps",
         "build": "run every stage and publish the collection",
+        "retrain": "train again on random subsets, to measure what scores predict",
+        "evidence": "measure the retrained models; print tables such as the LDS",
     }.items():
         stage = verbs.add_parser(verb, help=text)
         stage.add_argument("--collection", required=True, help=", ".join(COLLECTIONS))
@@ -49,11 +76,60 @@ def parser() -> argparse.ArgumentParser:
             "--device", help="cpu or cuda; default: cuda if there is one"
         )
         stage.add_argument("--threads", type=int, help="CPU threads")
+        if verb == "fidelity":
+            stage.add_argument("--examples", type=int, default=EXAMPLES)
+            stage.add_argument("--out", type=Path, help="JSON or CSV; default: print")
+        if verb in ("retrain", "evidence"):
+            stage.add_argument("--part", help="share of this process, such as 0/2")
+        if verb == "retrain":
+            stage.add_argument("--subsets", type=int, help="random halves, M")
+            stage.add_argument("--seeds", type=int, help="models of each, K")
+            stage.add_argument(
+                "--removals",
+                action="store_true",
+                help="instead, leave out what matters most for a sample",
+            )
+            stage.add_argument(
+                "--together",
+                type=int,
+                help="models trained at once; default: 16 on GPUs",
+            )
+        if verb == "evidence":
+            stage.add_argument("--table", help=f"only print it: {', '.join(TABLES)}")
+            stage.add_argument("--measurement", default="loss", help="what is measured")
+            stage.add_argument(
+                "--probability-draws",
+                type=int,
+                default=MeasureConfig.probability_draws,
+                help="of the log-probability, the slowest measurement; 0 leaves it out",
+            )
+        hessian = stage.add_argument_group("the curvature; default: the preset's")
+        hessian.add_argument("--ggn", choices=GGNS, help="of the model or the loss")
+        hessian.add_argument("--kfac-approx", choices=KFAC_APPROXIMATIONS)
     clip = verbs.add_parser("clip", help="train the small CLIP model on Glyphs")
     clip.add_argument("--out", type=Path, required=True, help="safetensors file")
     clip.add_argument("--steps", type=int, default=4_000)
     clip.add_argument("--seed", type=int, default=0)
     clip.add_argument("--device", default="cpu")
+
+    methods = verbs.add_parser("methods", help="what TRAK and other methods need")
+    methods.add_argument("--collection", required=True)
+    methods.add_argument("--only", default=",".join(PARTS), help=", ".join(PARTS))
+    methods.add_argument("--root", type=Path, help="folder of published collections")
+    methods.add_argument("--work", type=Path, help="folder of unfinished work")
+    methods.add_argument("--device", help="cpu or cuda; default: cuda if there is one")
+    methods.add_argument("--threads", type=int, help="CPU threads")
+    features = methods.add_argument_group("the features of a gradient")
+    features.add_argument("--dim", type=int, default=MethodConfig.dim)
+    features.add_argument(
+        "--projection", default=MethodConfig.projection, help=", ".join(PROJECTIONS)
+    )
+    features.add_argument("--draws", type=int, default=MethodConfig.num_draws)
+
+    answers = verbs.add_parser("answers", help="answer the gallery under more lenses")
+    answers.add_argument("--collection", required=True)
+    answers.add_argument("--root", type=Path, help="folder of published collections")
+    answers.add_argument("--work", type=Path, help="folder of unfinished work")
 
     sheet = verbs.add_parser("sheet", help="gallery beside training pictures, as PNG")
     sheet.add_argument("--collection", required=True)
@@ -74,9 +150,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--sampler", default="ddim", help="ddim or ddpm")
     made.add_argument("--steps", type=int, default=50, help="sampling steps")
     made.add_argument("--guidance", type=float, default=2.0, help="1 is none")
+    made.add_argument(
+        "--invert",
+        action="store_true",
+        help="find approximate sampling steps of a picture the model did not draw",
+    )
     lens = ask.add_argument_group("the lens")
-    lens.add_argument("--method", default="ekfac", help="ekfac or clip")
-    lens.add_argument("--measurement", default="loss", help="loss")
+    lens.add_argument("--method", default="ekfac", help=", ".join(METHODS))
+    lens.add_argument("--measurement", default="loss", help=", ".join(MEASUREMENTS))
+    lens.add_argument("--timesteps", metavar="A:B", help="contribution of [A, B)")
+    lens.add_argument("--region", metavar="X0,Y0,X1,Y1", help="part of a box of pixels")
     lens.add_argument("--draws", type=int, default=64, help="of the query gradient")
     lens.add_argument("--damping", type=float, help="default: the collection's")
     lens.add_argument("--index", default="auto", choices=("auto", "full", "sketch"))
@@ -89,6 +172,9 @@ def run_stage(options: argparse.Namespace) -> None:
     config = collection_config(options.collection, options.preset)
     if options.seed is not None:
         config = replace(config, seed=options.seed)
+    chosen = {name: getattr(options, name) for name in ("ggn", "kfac_approx")}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    config = replace(config, curvature=replace(config.curvature, **chosen))
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     root = options.root or DATA_DIR / "collections"
@@ -98,6 +184,12 @@ def run_stage(options: argparse.Namespace) -> None:
             print(path)
         return
     with joined(device):
+        if options.verb == "retrain":
+            run_retrain(config, options, root, device)
+            return
+        if options.verb == "evidence":
+            run_evidence(config, options, root, device)
+            return
         if options.verb == "gradients":
             compute(config, root, options.work, device)
             return
@@ -112,7 +204,61 @@ def run_stage(options: argparse.Namespace) -> None:
         elif options.verb == "curvature":
             fit_curvature(config, dataset, denoiser, workspace)
         elif options.verb == "samples":
-            make_samples(config, denoiser, len(dataset.class_names), workspace)
+            make_samples(config, denoiser, dataset, workspace)
+        elif options.verb == "fidelity":
+            result = fidelity(config, dataset, denoiser, workspace, options.examples)
+            write_fidelity(result, options.out)
+
+
+def run_retrain(config, options: argparse.Namespace, root: Path, device: str) -> None:
+    """Train this process's share of the models without some of the pictures."""
+    asked = {"num_subsets": options.subsets, "num_seeds": options.seeds}
+    settings = RetrainConfig(**{k: v for k, v in asked.items() if v is not None})
+    part = own_part(options)
+    dataset = load_dataset(config.data)
+    folder = retrain_folder(config, options.work)
+    jobs = subset_jobs(config, settings, len(dataset), folder)
+    if options.removals:
+        evidence = read_evidence(evidence_folder(root, config))
+        jobs = removal_jobs(config, RemovalConfig(), evidence, folder)
+    on_gpu = torch.device(device).type == "cuda"
+    together = options.together or (16 if on_gpu else 1)
+    retrain_jobs(config, dataset, jobs, part, device, together)
+
+
+def run_evidence(config, options: argparse.Namespace, root: Path, device: str) -> None:
+    """Print a table as CSV, or make what the tables come from."""
+    if options.table is not None:
+        evidence = read_evidence(evidence_folder(root, config))
+        table = make_table(evidence, options.table, options.measurement)
+        table.to_csv(sys.stdout, index=False, float_format="%.6g")
+        return
+    measured = MeasureConfig(probability_draws=options.probability_draws)
+    part = own_part(options)
+    folder = make_evidence(config, root, options.work, part, device, measured)
+    if folder is not None:
+        print(folder)
+
+
+def own_part(options: argparse.Namespace) -> tuple[int, int]:
+    """Return this process's share of the work: as asked, else torchrun's."""
+    return parse_part(options.part) if options.part else rank_and_size()
+
+
+def run_methods(options: argparse.Namespace) -> None:
+    """Make what the methods need, and print where it lies."""
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    device = own_device(options.device)
+    settings = MethodConfig(options.dim, options.projection, options.draws)
+    root = options.root or DATA_DIR / "collections"
+    only = options.only.split(",")
+    with joined(device):
+        paths = compute_methods(
+            root, options.collection, options.work, device, only, settings
+        )
+        if rank_and_size()[0] == 0:
+            print("\n".join(map(str, paths)))
 
 
 def run_attribute(options: argparse.Namespace) -> None:
@@ -135,11 +281,18 @@ def run_attribute(options: argparse.Namespace) -> None:
     lens = Lens(
         options.method,
         options.measurement,
+        options.timesteps and parse_timesteps(options.timesteps),
+        options.region and parse_region(options.region),
         options.draws,
         options.damping,
         options.index,
     )
-    table = answer_table(explorer, attribute(explorer, query, lens))
+    if options.invert:
+        query = explorer.inverted(query)
+    answer = attribute(explorer, query, lens)
+    if answer.note:
+        print(answer.note, file=sys.stderr)
+    table = answer_table(explorer, answer)
     if options.out is None:
         table.to_csv(sys.stdout, index=False, float_format="%.9g")
     else:
@@ -166,6 +319,11 @@ def main() -> int:
     try:
         if options.verb == "attribute":
             run_attribute(options)
+        elif options.verb == "methods":
+            run_methods(options)
+        elif options.verb == "answers":
+            root = options.root or DATA_DIR / "collections"
+            print(store_answers(root, options.collection, options.work))
         elif options.verb == "sheet":
             explorer = open_explorer(options.collection, options.root)
             contact_sheet(explorer).save(options.out)

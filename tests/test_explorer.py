@@ -23,7 +23,7 @@ def plain_scores(explorer, query, num_draws):
     """Return Eq. 6 with neither index nor sketch: one dense product per example."""
     engine = explorer.engine
     denoiser, layout = engine.denoiser, engine.layout
-    curvature = Curvature(engine.basis, engine.eigenvalues)
+    curvature = Curvature(engine.basis, engine.scoring.eigenvalues["ekfac"])
     x_0 = query.x_0 if query.x_0 is not None else engine.encode(query.pixels)
     draws = query_draws(denoiser, num_draws, CONFIG.seed)
     gradient, _ = fold_gradients(
@@ -168,7 +168,7 @@ def test_a_long_question_can_be_cancelled(tiny_explorer):
         if done == 2:
             raise Cancelled
 
-    query = tiny_explorer.query_from_example(5)
+    query = tiny_explorer.query_from_example(9)
     with pytest.raises(Cancelled):
         tiny_explorer.answer(query, Lens(num_draws=8), stop)
     assert seen == [(1, 4, "Measuring"), (2, 4, "Measuring")]

@@ -1,6 +1,7 @@
 """How answers are read: what is printed is what was computed, and signs are honest."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -90,6 +91,31 @@ def test_sentence_never_calls_similarity_a_change():
     alike = reading.sentence(similarity([0.9, 0.1]), "“fox”")
     assert "looks most like" in alike and "emov" not in alike
     assert "would not" in reading.sentence(influence([-3.0, -1.0]), "“fox”")
+
+
+def test_sentence_says_which_part_was_asked_about():
+    """Region, noise levels and measurement of the lens are in the words."""
+    answer = influence([3.0, -1.0], [0.2, 0.2])
+    lens = Lens("ekfac", "elbo", timesteps=(0, 500), region=(0, 0, 8, 8))
+    said = reading.sentence(replace(answer, lens=lens), "“fox”")
+    assert "the marked part, at noise levels 0 to 500," in said and "ELBO +" in said
+
+
+def test_attribution_is_never_called_a_change():
+    """Its scores are not divided by N, and the table does not call them a change."""
+    answer = replace(influence([0.5, 0.25]), lens=Lens("cosine"))
+    assert reading.scale(answer).number(0.5) == "+0.500"
+    assert reading.scale(answer).unit == ""
+    assert "emov" not in reading.sentence(answer, "“fox”")
+    table = reading.score_table([answer], pd.DataFrame(index=[100, 101]))
+    assert list(table.columns) == ["cosine_rank", "cosine_score"]
+
+
+def test_score_table_keeps_lenses_of_one_method_apart():
+    answer = influence([1.0, 3.0], [0.1, 0.2])
+    other = replace(answer, lens=Lens("ekfac", "elbo", timesteps=(0, 9)))
+    columns = reading.score_table([answer, other], pd.DataFrame(index=[100, 101]))
+    assert "ekfac_rank" in columns and "ekfac_elbo_timesteps_0_9_rank" in columns
 
 
 def test_shares_sum_to_one_and_ignore_negative_scores():

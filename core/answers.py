@@ -1,0 +1,168 @@
+"""What goes into an explorer and what comes out: queries, answers, values."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from core.lenses import Lens
+
+
+class Cancelled(Exception):
+    """Raised inside a long computation after its caller asked it to stop."""
+
+
+# Called with (steps done, steps in all, what is being done); may raise Cancelled.
+Progress = Callable[[int, int, str], None]
+
+
+def steps(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
+    """Return a two-number callback that names what is being done."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(done, total, what)
+
+
+@dataclass(frozen=True)
+class Query:
+    """One picture to explain.
+
+    Attributes:
+        kind: "gallery", "generated", "example" (a training picture) or "upload".
+        key: Short text that identifies the picture: equal keys, equal pictures.
+        pixels: The picture as the model saw or made it, uint8, shape (C, H, W).
+        x_0: The clean example (latents for a latent model), float32, shape
+            (C', H', W'); None where it is the encoding of `pixels`.
+        label: Class index the measurement is conditioned on; None means no label.
+        description: What it is, in words, e.g. "Generated, seed 1184, DDIM, 50 steps".
+        facts: Settings worth showing: seed, sampler, steps, class, example id.
+        inverted: Whether a picture that the model did not draw is given the trajectory
+            that DDIM inversion finds, which is approximate.
+    """
+
+    kind: str
+    key: str
+    pixels: np.ndarray = field(repr=False)
+    x_0: np.ndarray | None = field(repr=False)
+    label: int | None
+    description: str
+    facts: dict
+    inverted: bool = False
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the model drew it, so that it can be drawn again from its seed."""
+        return self.kind in ("gallery", "generated")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The scores of all training examples for one query under one lens.
+
+    Attributes:
+        lens: The lens that was asked.
+        example_ids: Shape (N,), int64, in the collection's order.
+        scores: Shape (N,), float64. For influence: the predicted change of the
+            measurement if the example is removed, times N. For similarity: a cosine in
+            [-1, 1].
+        standard_errors: Shape (N,), float64; NaN where the method has none.
+        source: Where the numbers come from, in words: "exact", "full index", "sketch".
+        value: The measured value for the query (e.g. its loss), NaN for similarity.
+        value_error: Its standard error, NaN where there is none.
+        note: What else a reader should know of how it was asked, in words; often "".
+    """
+
+    lens: Lens
+    example_ids: np.ndarray
+    scores: np.ndarray
+    standard_errors: np.ndarray
+    source: str
+    value: float
+    value_error: float = float("nan")
+    note: str = ""
+
+    def order(self) -> np.ndarray:
+        """Return positions from most to least influential, ties by example id."""
+        return np.lexsort((self.example_ids, -self.scores))
+
+    def top(self, count: int) -> np.ndarray:
+        """Return the positions of the largest scores, largest first."""
+        return self.order()[:count]
+
+    def opposing(self, count: int) -> np.ndarray:
+        """Return the positions of the smallest scores, smallest first."""
+        return self.order()[::-1][:count]
+
+    def neutral(self, count: int) -> np.ndarray:
+        """Return the positions that matter least, most neutral first.
+
+        For influence these have scores nearest zero; for similarity, nearest the
+        median.
+        """
+        centre = (
+            0.0 if self.lens.kind != "similarity" else float(np.median(self.scores))
+        )
+        distance = np.abs(self.scores - centre)
+        return np.lexsort((self.example_ids, distance))[:count]
+
+    def ranks(self) -> np.ndarray:
+        """Return the rank of every example, 1 for the most influential, shape (N,)."""
+        ranks = np.empty(len(self.scores), dtype=np.int64)
+        ranks[self.order()] = np.arange(1, len(self.scores) + 1)
+        return ranks
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a measurement says of one picture.
+
+    Attributes:
+        value: The cost.
+        standard_error: Of the Monte Carlo draws; NaN where there are none.
+        unit: Of both, in words.
+        note: What else a reader should know, in words; often "".
+    """
+
+    value: float
+    standard_error: float
+    unit: str
+    note: str
+
+
+@dataclass(frozen=True)
+class BandAnswers:
+    """The scores of all training examples, divided over bands of timesteps.
+
+    The rows add up to the scores of the whole range.
+
+    Attributes:
+        edges: Bounds of the B bands, B + 1 ascending timesteps.
+        example_ids: Shape (N,), in the collection's order.
+        scores: Shape (B, N), float64.
+        standard_errors: Shape (B, N), float64; NaN where there are none.
+        values: What each band contributes to the measured value, shape (B,).
+        source: Where the numbers come from, in words.
+        note: What else a reader should know, in words; often "".
+    """
+
+    edges: tuple[int, ...]
+    example_ids: np.ndarray
+    scores: np.ndarray
+    standard_errors: np.ndarray
+    values: np.ndarray
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The training pictures of a collection.
+
+    Attributes:
+        table: Metadata, one row per example, indexed by example id.
+        caption_columns: The columns to show under a tile, most telling first.
+    """
+
+    table: pd.DataFrame
+    caption_columns: tuple[str, ...]

@@ -6,7 +6,7 @@ the section. `to_dict` is what a collection records beside its results.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 
 DATA_DIR = Path(__file__).resolve().parent.parent / "data"
@@ -78,8 +78,8 @@ class CurvatureConfig:
     kfac_approx: str = "expand"  # or "reduce"
     factor_draws: int = 250  # draws per example for the Kronecker factors, App. J.4
     eigenvalue_draws: int = 125  # draws per example for the corrected eigenvalues
-    batch_size: int = 64  # (example, draw) pairs at a time, for the factors
-    max_positions: int | None = 64  # per sample and layer, for the input covariance
+    batch_size: int = 64  # (example, draw) pairs at a time
+    max_positions: int | None = 64  # per sample and layer, for the factors
     # Pairs whose gradients are summed before squaring, for the eigenvalues: cheaper and
     # noisier the larger it is.
     group_size: int = 32
@@ -97,7 +97,8 @@ class GradientConfig:
     relative_damping: float = 1e-3
     sketch_dim: int = 98_304  # signs kept per example inside the DuckDB file
     slice_examples: int = 128  # examples that set the balance and the noise level
-    chunk: int = 8  # examples whose results are written together
+    chunk: int = 16  # examples whose results are written together
+    index_bits: int = 8  # per coordinate of the full index: 8, 4 or 1
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,42 @@ class SampleConfig:
     """The gallery that a collection shows first."""
 
     num_samples: int = 48
+    # Pictures drawn to choose these from, those nearest to the training pictures of
+    # every subject in turn; 0 keeps the first ones drawn.
+    num_candidates: int = 0
     sampler: str = "ddim"
     num_steps: int = 50
     guidance_scale: float = 1.0
     num_draws: int = 256  # of each sample's query gradient
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """What is precomputed for the methods that influence is compared with."""
+
+    dim: int = 768  # features per example; the paper's TRAK has 32,768 (App. J.4)
+    projection: str = "sketch"  # or "signs", dense: for GPUs
+    num_draws: int = 16  # per example, where the full index does not serve
+
+
+@dataclass(frozen=True)
+class RetrainConfig:
+    """How often the model is trained again, on random subsets (Eq. 13, App. J.6)."""
+
+    num_subsets: int = 32  # M; the paper has 100
+    num_seeds: int = 1  # K; the paper has 5
+    share: float = 0.5  # of the examples, in each subset
+
+
+@dataclass(frozen=True)
+class RemovalConfig:
+    """Which pictures are left out to see what becomes of a sample (App. J.7)."""
+
+    methods: tuple[str, ...] = ("ekfac", "trak", "clip")
+    fractions: tuple[float, ...] = (0.02, 0.1)  # of the pictures, most influential
+    num_samples: int = 5  # the first of the gallery
+    num_random: int = 3  # random removals of each size, the same for all samples
+    num_seeds: int = 1
 
 
 @dataclass(frozen=True)
@@ -143,6 +176,36 @@ class CollectionConfig:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def config_from_dict(settings: dict) -> CollectionConfig:
+    """Return the settings that `to_dict` wrote, also after a way through JSON.
+
+    Raises:
+        ValueError: If this program does not know one of them.
+    """
+    try:
+        return CollectionConfig(**{
+            field.name: field.type(**_tuples(settings[field.name]))
+            if is_dataclass(field.type)
+            else _tuples(settings[field.name])
+            for field in fields(CollectionConfig)
+            if field.name in settings
+        })
+    except TypeError as error:
+        raise ValueError(
+            f"The settings were written by another version of this program ({error}). "
+            "Build the collection again."
+        ) from None
+
+
+def _tuples(value):
+    """Return a JSON value with tuples for lists."""
+    if isinstance(value, dict):
+        return {key: _tuples(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(_tuples, value))
+    return value
+
+
 _GLYPHS_MODEL = ModelConfig(
     autoencoder="patch",
     prediction_type="v_prediction",
@@ -171,7 +234,13 @@ _GLYPHS_CPU = CollectionConfig(
     ),
     curvature=CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
     gradients=GradientConfig(num_draws=64),
-    samples=SampleConfig(num_samples=64, guidance_scale=3.0),
+    samples=SampleConfig(
+        num_samples=64,
+        num_candidates=288,  # two for each class
+        sampler="ddpm",
+        num_steps=100,
+        guidance_scale=3.0,
+    ),
 )
 
 _FASHION_CPU = CollectionConfig(
@@ -218,9 +287,15 @@ def _tiny(config: CollectionConfig) -> CollectionConfig:
             factor_draws=1, eigenvalue_draws=1, batch_size=16, group_size=4
         ),
         gradients=replace(
-            config.gradients, num_draws=8, sketch_dim=4096, slice_examples=8
+            config.gradients, num_draws=8, sketch_dim=4096, slice_examples=8, chunk=4
         ),
-        samples=replace(config.samples, num_samples=4, num_steps=5, num_draws=8),
+        samples=replace(
+            config.samples,
+            num_samples=4,
+            num_candidates=min(8, config.samples.num_candidates),
+            num_steps=5,
+            num_draws=8,
+        ),
     )
 
 

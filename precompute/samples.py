@@ -1,20 +1,25 @@
 """Make the gallery: samples over all classes, and their query gradients; resumable."""
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from core.clip import clip_similarity, load_clip
 from core.config import CollectionConfig
 from core.curvature import Curvature
+from core.datasets import Dataset
 from core.diffusion import Denoiser, to_pixels
 from core.draws import keyed_generator
-from core.query import rotated_query
+from core.query import Subject, query_gradient
+from precompute.clip import embed_examples
 from precompute.workspace import Workspace
 
-BATCH = 16
+BATCH = 32
 
 
 def gallery_labels(num_samples: int, num_classes: int) -> list[int]:
@@ -26,38 +31,116 @@ def gallery_labels(num_samples: int, num_classes: int) -> list[int]:
 
 
 def make_samples(
-    config: CollectionConfig, denoiser: Denoiser, num_classes: int, workspace: Workspace
+    config: CollectionConfig, denoiser: Denoiser, dataset: Dataset, workspace: Workspace
 ) -> dict[str, Tensor]:
-    """Return the gallery: `x_0` (M, C, H, W), `pixels` uint8 and `labels` (M,).
+    """Return the gallery: `x_0` (M, C, H, W), `pixels` uint8, `labels`, `seeds` (M,).
 
-    Each sample has a generator of its own; its seed is its number.
+    Each sample has a generator of its own, keyed by its seed. It is drawn alone, so
+    that drawing it again gives the same bits.
     """
     saved = workspace.load("samples", "samples")
     if saved is not None:
         return saved[0]
     started, settings = time.time(), config.samples
-    labels = gallery_labels(settings.num_samples, num_classes)
-    conditional = denoiser.null_label is not None
-    x_0, pixels = [], []
-    for first in tqdm(range(0, len(labels), BATCH), "samples"):
-        numbers = range(first, min(first + BATCH, len(labels)))
-        trajectories = denoiser.sample(
-            [keyed_generator(config.seed, "sample", number) for number in numbers],
-            torch.tensor([labels[n] for n in numbers]) if conditional else None,
-            settings.sampler,
-            settings.num_steps,
-            guidance_scale=settings.guidance_scale,
-        )
-        clean = torch.stack([trajectory.states[-1] for trajectory in trajectories])
-        x_0.append(clean)
-        pixels.append(to_pixels(denoiser.decode(clean.to(denoiser.device))))
+    if settings.num_candidates:
+        seeds = choose_seeds(config, denoiser, dataset, workspace)
+        labels = [seed % len(dataset.class_names) for seed in seeds]
+    else:
+        seeds = list(range(settings.num_samples))
+        labels = gallery_labels(settings.num_samples, len(dataset.class_names))
+    pictures = zip(seeds, labels, strict=True)
+    clean = torch.cat([
+        draw(config, denoiser, [seed], [label])
+        for seed, label in tqdm(pictures, "samples", len(seeds))
+    ])
     tensors = {
-        "x_0": torch.cat(x_0),
-        "pixels": torch.from_numpy(np.concatenate(pixels)),
+        "x_0": clean,
+        "pixels": torch.from_numpy(decoded(denoiser, clean)),
         "labels": torch.tensor(labels),
+        "seeds": torch.tensor(seeds),
     }
     workspace.save("samples", "samples", tensors, seconds=time.time() - started)
+    workspace.forget("samples", "candidates")
     return tensors
+
+
+def draw(
+    config: CollectionConfig, denoiser: Denoiser, seeds: list[int], labels: list[int]
+) -> Tensor:
+    """Return the samples x_0 of some seeds and labels, shape (B, C, H, W)."""
+    trajectories = denoiser.sample(
+        [keyed_generator(config.seed, "sample", seed) for seed in seeds],
+        torch.tensor(labels) if denoiser.null_label is not None else None,
+        config.samples.sampler,
+        config.samples.num_steps,
+        guidance_scale=config.samples.guidance_scale,
+    )
+    return torch.stack([trajectory.states[-1] for trajectory in trajectories])
+
+
+def decoded(denoiser: Denoiser, x_0: Tensor) -> np.ndarray:
+    """Return the pictures of clean examples, uint8, shape (B, C, H, W)."""
+    parts = [denoiser.decode(part.to(denoiser.device)) for part in x_0.split(BATCH)]
+    return np.concatenate([to_pixels(part) for part in parts])
+
+
+def choose_seeds(
+    config: CollectionConfig, denoiser: Denoiser, dataset: Dataset, workspace: Workspace
+) -> list[int]:
+    """Return the seeds of the gallery: those whose pictures look most like drawings.
+
+    A candidate's label is its seed modulo the number of classes; `typicality` decides
+    and `best_spread` sees to variety. Drawing resumes after the last whole batch.
+    """
+    num_classes, clean = len(dataset.class_names), []
+    batches = torch.arange(config.samples.num_candidates).split(BATCH)
+    for number, seeds in enumerate(tqdm(batches, "candidates")):
+        name = f"candidates-{number}"
+        saved = workspace.load("samples", name)
+        if saved is None:
+            part = draw(
+                config, denoiser, seeds.tolist(), (seeds % num_classes).tolist()
+            )
+            workspace.save("samples", name, {"x_0": part})
+        clean.append(part if saved is None else saved[0]["x_0"])
+    scores = typicality(decoded(denoiser, torch.cat(clean)), dataset, denoiser.device)
+    return best_spread(scores, dataset.class_names, config.samples.num_samples)
+
+
+def typicality(
+    pixels: np.ndarray, dataset: Dataset, device: torch.device
+) -> np.ndarray:
+    """Return each picture's mean CLIP similarity to its three nearest training ones.
+
+    Args:
+        pixels: uint8, shape (B, C, H, W).
+        dataset: The training set.
+        device: Where CLIP runs.
+    """
+    clip_model = load_clip(device=str(device))
+    similarity = clip_similarity(
+        clip_model.embed_images(pixels), embed_examples(clip_model, dataset)
+    )
+    return np.sort(similarity, axis=1)[:, -3:].mean(1)
+
+
+def best_spread(
+    scores: np.ndarray, class_names: Sequence[tuple[str, ...]], count: int
+) -> list[int]:
+    """Return the places of `count` good scores, spread over the subjects, ascending.
+
+    The best of every subject comes first, then the second best of every subject, and so
+    on; at most one per class. Place i belongs to class i % C; a class's subject is the
+    last of its names.
+    """
+    classes = len(class_names)
+    best, turns = {}, Counter()
+    for place in np.argsort(-scores, kind="stable").tolist():
+        subject = class_names[place % classes][-1]
+        if place % classes not in best:
+            best[place % classes] = (turns[subject], -scores[place], place)
+            turns[subject] += 1
+    return sorted(place for _, _, place in sorted(best.values())[:count])
 
 
 def sample_queries(
@@ -80,17 +163,16 @@ def sample_queries(
         "queries",
         len(samples["x_0"]),
     ):
-        rotated, value = rotated_query(
+        query = query_gradient(
             denoiser,
             basis,
+            Subject(x_0, label if conditional else None),
             "loss",
-            x_0,
-            label if conditional else None,
             config.samples.num_draws,
             config.seed,
         )
-        queries.append(rotated.cpu())
-        losses.append(value)
+        queries.append(query.folds.cpu())
+        losses.append(query.value)
     tensors = {
         "queries": torch.stack(queries),
         "losses": torch.tensor(losses, dtype=torch.float64),

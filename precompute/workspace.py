@@ -36,6 +36,21 @@ def write_atomically(path: Path, data: bytes) -> None:
     os.replace(temporary, path)
 
 
+def save_tensors(path: Path, tensors: dict[str, Tensor], **facts) -> None:
+    """Write tensors and JSON-able facts as one safetensors file, atomically."""
+    tensors = {key: value.contiguous() for key, value in tensors.items()}
+    write_atomically(
+        path, safetensors.torch.save(tensors, {"facts": json.dumps(facts)})
+    )
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
+    """Return what `save_tensors` wrote."""
+    with safe_open(path, "pt") as file:
+        facts = json.loads(file.metadata()["facts"])
+        return {key: file.get_tensor(key) for key in file.keys()}, facts
+
+
 @dataclass(frozen=True)
 class Workspace:
     """The folder of one collection in the making."""
@@ -51,18 +66,12 @@ class Workspace:
 
     def save(self, stage: str, name: str, tensors: dict[str, Tensor], **facts) -> None:
         """Write tensors and JSON-able facts as one safetensors file, atomically."""
-        tensors = {key: value.contiguous() for key, value in tensors.items()}
-        data = safetensors.torch.save(tensors, {"facts": json.dumps(facts)})
-        write_atomically(self.path(stage, f"{name}.safetensors"), data)
+        save_tensors(self.path(stage, f"{name}.safetensors"), tensors, **facts)
 
     def load(self, stage: str, name: str) -> tuple[dict[str, Tensor], dict] | None:
         """Return what `save` wrote, or None if there is nothing."""
         path = self.path(stage, f"{name}.safetensors")
-        if not path.exists():
-            return None
-        with safe_open(path, "pt") as file:
-            facts = json.loads(file.metadata()["facts"])
-            return {key: file.get_tensor(key) for key in file.keys()}, facts
+        return load_tensors(path) if path.exists() else None
 
     def forget(self, stage: str, *names: str) -> None:
         """Remove results that nothing needs any more, all processes' parts of them."""

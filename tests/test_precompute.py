@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from core.config import collection_config
 from core.datasets import load_dataset
@@ -16,7 +17,8 @@ from core.explorer import Lens, open_explorer
 from core.store import Collection, find_collection
 from precompute.__main__ import main
 from precompute.build import build
-from precompute.train import batch_indices, train
+from precompute.curvature import curvature_samples
+from precompute.train import batch_indices, new_denoiser, train
 from precompute.workspace import open_workspace
 
 
@@ -159,3 +161,44 @@ def test_a_pixel_model_without_classes_is_built_and_asked(tmp_path):
     assert full.standard_errors.mean() < sketch.standard_errors.mean()
     made = explorer.generate(None, 5, "ddim", 5, 1.0)
     assert made.pixels.shape == (1, 16, 16)
+
+
+def test_the_command_line_chooses_the_curvature(tmp_path):
+    """Each GGN and approximation has a result of its own, found by its settings."""
+    stage = ["curvature", "--collection", "fashion2", "--preset", "tiny"]
+    stage += ["--work", str(tmp_path), "--device", "cpu"]
+    config, found = collection_config("fashion2", "tiny"), []
+    for ggn, approximation in (("model", "expand"), ("loss", "reduce")):
+        assert ask([*stage, "--ggn", ggn, "--kfac-approx", approximation]) == 0
+        chosen = replace(config.curvature, ggn=ggn, kfac_approx=approximation)
+        workspace = open_workspace(replace(config, curvature=chosen), tmp_path)
+        found.append(workspace.load("curvature", "curvature")[0]["kfac"])
+    assert not torch.allclose(*found)
+
+
+def test_curvature_sees_every_picture_mirrored_or_not():
+    """Augmentation is inside the expectation: each draw mirrors its picture or not.
+
+    With GGN^loss the target is the noise, so the picture can be told from x_t.
+    """
+    config = collection_config("fashion2", "tiny")
+    config = replace(config, curvature=replace(config.curvature, ggn="loss"))
+    dataset = load_dataset(config.data)
+    denoiser, x_0 = new_denoiser(config, dataset), dataset.images()
+    batches = curvature_samples(
+        denoiser, config, dataset, x_0, "mirrors", 6, 24, range(8)
+    )
+    seen = {(i, mirrored): 0 for i in range(len(x_0)) for mirrored in (False, True)}
+    for samples in batches:
+        signal = denoiser.alphas_cumprod[samples.timesteps].view(-1, 1, 1, 1)
+        clean = (samples.x_t - (1 - signal).sqrt() * samples.targets) / signal.sqrt()
+        for picture in clean:
+            for mirrored in (False, True):
+                pictures = x_0.flip(-1) if mirrored else x_0
+                off = (pictures - picture).abs().amax((1, 2, 3))
+                if off.min() < 1e-2:
+                    seen[int(off.argmin()), mirrored] += 1
+    count = len(dataset)
+    assert all(seen[i, False] + seen[i, True] == 6 for i in range(count))
+    mirrored = sum(seen[i, True] for i in range(count)) / (6 * count)
+    assert abs(mirrored - 0.5) < 4 * (0.25 / (6 * count)) ** 0.5

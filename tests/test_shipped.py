@@ -9,7 +9,7 @@ import pytest
 from core.config import DATA_DIR, collection_config
 from core.explorer import Lens, open_explorer
 from core.store import Collection, find_collection
-from precompute.build import shipped_weights
+from precompute.stages import shipped_weights
 from tests.benchmarks import self_influence
 
 

@@ -1,0 +1,117 @@
+"""The stages that make a collection, in order, up to the training gradients."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from core.config import DATA_DIR, CollectionConfig
+from core.curvature import Curvature
+from core.datasets import Dataset, load_dataset
+from core.diffusion import denoiser_from_bytes
+from core.index import GradientIndex
+from precompute.curvature import fit_curvature
+from precompute.fidelity import gallery_part, measure_fidelity
+from precompute.gradients import (
+    GradientStage,
+    Rows,
+    compute_gradients,
+    gradient_stage,
+    measure_slice,
+)
+from precompute.parallel import first_one_first, rank_and_size, wait_for_all
+from precompute.samples import make_samples, sample_queries
+from precompute.train import train
+from precompute.workspace import Workspace, open_workspace, write_atomically
+
+MODELS = DATA_DIR / "models"
+
+
+@dataclass(frozen=True)
+class Computed:
+    """All that the stages before publishing made."""
+
+    dataset: Dataset
+    workspace: Workspace
+    weights: bytes
+    ekfac: Curvature
+    kfac: Curvature
+    samples: dict[str, Tensor]
+    queries: Tensor
+    losses: Tensor
+    stage: GradientStage
+    rows: Rows
+    index: GradientIndex
+    statistics: dict[str, Tensor]
+    fidelity: dict
+
+
+def compute(
+    config: CollectionConfig, root: Path, work: Path | None, device: str
+) -> Computed:
+    """Return what the stages up to the gradients make, running those still to do.
+
+    Under torchrun the processes share the curvature and the gradients; the rest is done
+    by the first one while the others wait.
+    """
+    dataset, workspace = load_dataset(config.data), open_workspace(config, work)
+    weights = first_one_first(
+        lambda: shipped_weights(config) or train(config, dataset, workspace, device)
+    )
+    denoiser = denoiser_from_bytes(weights).to(device)
+    ekfac, kfac = fit_curvature(config, dataset, denoiser, workspace)
+    samples = first_one_first(
+        lambda: make_samples(config, denoiser, dataset, workspace)
+    )
+    queries, losses = first_one_first(
+        lambda: sample_queries(config, denoiser, ekfac, samples, workspace)
+    )
+    stage = first_one_first(
+        lambda: gradient_stage(config, dataset, denoiser, ekfac, workspace)
+    )
+    first_one_first(lambda: measure_slice(stage, workspace))
+    rows, index, statistics = compute_gradients(
+        stage, queries, workspace, index_folder(config, root), rank_and_size()
+    )
+    wait_for_all()
+    some = queries[gallery_part(len(queries))].mean(1)
+    fidelity = first_one_first(lambda: measure_fidelity(stage, some, workspace))
+    return Computed(
+        dataset,
+        workspace,
+        weights,
+        ekfac,
+        kfac,
+        samples,
+        queries,
+        losses,
+        stage,
+        rows,
+        index,
+        statistics,
+        fidelity,
+    )
+
+
+def index_folder(config: CollectionConfig, root: Path) -> Path:
+    """Return where the full index of a collection lies."""
+    fingerprint = config.fingerprint("data", "model", "train", "curvature", "gradients")
+    return root / f"{config.name}-index-{fingerprint}"
+
+
+def weights_path(config: CollectionConfig) -> Path:
+    """Return where the denoiser made with these settings ships."""
+    fingerprint = config.fingerprint("data", "model", "train")
+    return MODELS / f"{config.name}-{fingerprint}.safetensors"
+
+
+def shipped_weights(config: CollectionConfig) -> bytes | None:
+    """Return the shipped denoiser, if it was made with these settings."""
+    path = weights_path(config)
+    return path.read_bytes() if path.exists() else None
+
+
+def ship_weights(config: CollectionConfig, weights: bytes) -> Path:
+    """Put a trained denoiser where `shipped_weights` finds it; return the path."""
+    write_atomically(weights_path(config), weights)
+    return weights_path(config)

@@ -1,7 +1,8 @@
 """Image sources: a file or folder becomes examples with ids, pixels and metadata."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,17 @@ class Dataset:
     def images(self, index=slice(None)) -> Tensor:
         """Return the pictures at `index` as float32 in [-1, 1], shape (B, C, H, W)."""
         return torch.from_numpy(self.pixels[index]).float() / 127.5 - 1
+
+    def restricted(self, kept: np.ndarray) -> "Dataset":
+        """Return the examples where `kept` (N,) is true, with the same classes."""
+        return replace(
+            self,
+            ids=self.ids[kept],
+            pixels=self.pixels[kept],
+            labels=self.labels[kept],
+            metadata=self.metadata[kept].reset_index(drop=True),
+            encoded=tuple(compress(self.encoded, kept)),
+        )
 
 
 def dataset_path(config: DataConfig) -> Path:

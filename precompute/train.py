@@ -1,13 +1,15 @@
 """Train the denoiser: AdamW, warm-up, cosine decay and EMA (App. J.8); resumable."""
 
 import time
+from dataclasses import dataclass, fields
 
 import torch
 from diffusers.optimization import get_cosine_schedule_with_warmup
 from diffusers.training_utils import EMAModel
+from torch import Tensor
 from tqdm import tqdm
 
-from core.config import DATA_DIR, CollectionConfig
+from core.config import DATA_DIR, CollectionConfig, TrainConfig
 from core.datasets import Dataset
 from core.diffusion import (
     Denoiser,
@@ -20,7 +22,7 @@ from precompute.workspace import Workspace, write_atomically
 
 
 def new_denoiser(config: CollectionConfig, dataset: Dataset) -> Denoiser:
-    """Return the untrained denoiser of a collection, its autoencoder fitted."""
+    """Return the untrained denoiser of a collection, its autoencoder fitted to it."""
     denoiser = make_denoiser(
         config.model,
         config.data.image_size,
@@ -36,9 +38,7 @@ def new_denoiser(config: CollectionConfig, dataset: Dataset) -> Denoiser:
     return denoiser
 
 
-def batch_indices(
-    step: int, batch_size: int, num_examples: int, seed: int
-) -> torch.Tensor:
+def batch_indices(step: int, batch_size: int, num_examples: int, seed: int) -> Tensor:
     """Return the examples of a training step, shape (batch_size,).
 
     Steps walk through one random order of the examples after another.
@@ -56,22 +56,72 @@ def batch_indices(
     ])
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What one training step sees.
+
+    Attributes:
+        index: Positions of the pictures, shape (B,).
+        timesteps: Shape (B,).
+        noise: Shape (B, C, H, W).
+        drop: Whose label is dropped, shape (B,).
+        flip: What is mirrored, shape (B,).
+    """
+
+    index: Tensor
+    timesteps: Tensor
+    noise: Tensor
+    drop: Tensor
+    flip: Tensor
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """Return the same batch on another device."""
+        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+    def pictures(self, x_0: Tensor) -> Tensor:
+        """Return its clean examples out of all (N, C, H, W), mirrored where said."""
+        clean = x_0[self.index]
+        return torch.where(self.flip[:, None, None, None], clean.flip(-1), clean)
+
+
+def training_batch(
+    config: CollectionConfig, denoiser: Denoiser, num_examples: int, step: int
+) -> Batch:
+    """Return what a training step sees; it depends on the settings and the step."""
+    settings, seed = config.train, config.seed
+    index = batch_indices(step, settings.batch_size, num_examples, seed)
+    g = keyed_generator(seed, "training step", step)
+    timesteps = torch.randint(denoiser.num_train_timesteps, (len(index),), generator=g)
+    noise = torch.randn(len(index), *denoiser.shape, generator=g)
+    drop = torch.rand(len(index), generator=g) < config.model.label_dropout
+    flip = torch.rand(len(index), generator=g) < 0.5 * settings.horizontal_flip
+    return Batch(index, timesteps, noise, drop, flip)
+
+
 def train(
     config: CollectionConfig,
     dataset: Dataset,
     workspace: Workspace,
     device: str = "cpu",
+    whole: Dataset | None = None,
 ) -> bytes:
     """Return the trained denoiser's bytes (EMA weights, fp16), resuming a checkpoint.
 
     The result depends on the settings alone: the same noise is drawn at each step
     whether or not the run was interrupted.
 
+    Args:
+        config: The settings.
+        dataset: What to train on.
+        workspace: Where checkpoints and the result lie.
+        device: Where to compute.
+        whole: What the autoencoder is fitted to, where that is more than `dataset`.
+
     Raises:
         ValueError: If a latent model is to be trained on mirrored pictures: mirroring
             the latents is not mirroring the picture.
     """
-    settings, seed = config.train, config.seed
+    settings = config.train
     if settings.horizontal_flip and config.model.autoencoder != "none":
         raise ValueError(
             "horizontal_flip is for pixel models; a latent model's x_0 cannot be "
@@ -81,44 +131,26 @@ def train(
     if path.exists():
         return path.read_bytes()
 
-    denoiser = new_denoiser(config, dataset).to(device)
+    denoiser = new_denoiser(config, whole or dataset).to(device)
     x_0 = encode_all(denoiser, dataset)
     labels = torch.from_numpy(dataset.labels).to(device)
 
     unet = denoiser.unet.train()
     parameters = list(unet.parameters())
-    optimizer = torch.optim.AdamW(
-        parameters, settings.learning_rate, weight_decay=settings.weight_decay
-    )
-    schedule = get_cosine_schedule_with_warmup(
-        optimizer, settings.warmup_steps, settings.num_steps
-    )
-    ema = EMAModel(
-        parameters, settings.ema_decay, use_ema_warmup=True, power=0.75, foreach=True
-    )
-    start, smooth_loss, before = _restore(workspace, unet, optimizer, schedule, ema)
+    optimizer, schedule, ema = optimizers(parameters, settings)
+    start, smooth_loss, before = restore(workspace, unet, optimizer, schedule, ema)
     started = time.time() - before
 
     bar = tqdm(
         range(start, settings.num_steps), "train", settings.num_steps, initial=start
     )
     for step in bar:
-        index = batch_indices(step, settings.batch_size, len(dataset), seed).to(device)
-        g = keyed_generator(seed, "training step", step)
-        timesteps = torch.randint(
-            denoiser.num_train_timesteps, (len(index),), generator=g
-        )
-        noise = torch.randn(len(index), *denoiser.shape, generator=g).to(device)
-        drop = torch.rand(len(index), generator=g) < config.model.label_dropout
-        flip = torch.rand(len(index), generator=g) < 0.5 * settings.horizontal_flip
-        flip = flip.to(device)[:, None, None, None]
-        clean = torch.where(flip, x_0[index].flip(-1), x_0[index])
-
-        given = denoiser.dropped(labels[index], drop.to(device))
-        losses = denoiser.losses(clean, noise, timesteps.to(device), given)
-        loss = (
-            losses.mean() / noise[0].numel()
-        )  # per dimension, so one step size fits all
+        batch = training_batch(config, denoiser, len(dataset), step).to(device)
+        clean = batch.pictures(x_0)
+        given = denoiser.dropped(labels[batch.index], batch.drop)
+        losses = denoiser.losses(clean, batch.noise, batch.timesteps, given)
+        # Per dimension, so one step size fits all.
+        loss = losses.mean() / batch.noise[0].numel()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
         optimizer.step()
@@ -134,7 +166,7 @@ def train(
         done = step + 1
         if done % settings.checkpoint_every == 0 and done < settings.num_steps:
             facts = {"smooth_loss": smooth_loss, "seconds": time.time() - started}
-            _checkpoint(workspace, unet, optimizer, ema, step=done, **facts)
+            checkpoint(workspace, unet, optimizer, ema, step=done, **facts)
 
     ema.copy_to(parameters)
     data = denoiser_to_bytes(denoiser)
@@ -144,7 +176,24 @@ def train(
     return data
 
 
-def encode_all(denoiser: Denoiser, dataset: Dataset) -> torch.Tensor:
+def optimizers(parameters: list[Tensor], settings: TrainConfig) -> tuple:
+    """Return AdamW, its learning rate schedule, and the moving average (App. J.8)."""
+    optimizer = torch.optim.AdamW(
+        parameters,
+        settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        fused=True,  # a third of the time of the loop over parameters
+    )
+    schedule = get_cosine_schedule_with_warmup(
+        optimizer, settings.warmup_steps, settings.num_steps
+    )
+    ema = EMAModel(
+        parameters, settings.ema_decay, use_ema_warmup=True, power=0.75, foreach=True
+    )
+    return optimizer, schedule, ema
+
+
+def encode_all(denoiser: Denoiser, dataset: Dataset) -> Tensor:
     """Return x_0 of every example on the model's device, shape (N, C, H, W)."""
     parts = [
         denoiser.encode(dataset.images(slice(first, first + 256)).to(denoiser.device))
@@ -153,7 +202,8 @@ def encode_all(denoiser: Denoiser, dataset: Dataset) -> torch.Tensor:
     return torch.cat(parts)
 
 
-def _checkpoint(workspace, unet, optimizer, ema, **facts) -> None:
+def checkpoint(workspace, unet, optimizer, ema, **facts) -> None:
+    """Save all that training goes on from; `unet` is any module of the parameters."""
     tensors = {f"unet.{name}": value for name, value in unet.state_dict().items()}
     for i, parameter in enumerate(unet.parameters()):
         state = optimizer.state[parameter]
@@ -163,7 +213,7 @@ def _checkpoint(workspace, unet, optimizer, ema, **facts) -> None:
     workspace.save("train", "checkpoint", tensors, **facts)
 
 
-def _restore(
+def restore(
     workspace, unet, optimizer, schedule, ema
 ) -> tuple[int, float | None, float]:
     """Load the last checkpoint, if any; return next step, loss and seconds so far."""
@@ -177,7 +227,7 @@ def _restore(
     step = facts["step"]
     for i, parameter in enumerate(unet.parameters()):
         optimizer.state[parameter] = {
-            "step": torch.tensor(float(step)),
+            "step": torch.tensor(float(step), device=parameter.device),
             "exp_avg": tensors[f"exp_avg.{i}"].to(parameter.device),
             "exp_avg_sq": tensors[f"exp_avg_sq.{i}"].to(parameter.device),
         }

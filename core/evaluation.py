@@ -1,0 +1,158 @@
+"""How far predicted changes can be trusted: LDS (Eq. 13) and calibration.
+
+Plain numpy. `predicted` and `measured` are arrays (Q, M): a change of the cost, or the
+cost itself, of each of Q samples in each of M models that were trained again on random
+subsets. Knows no model and no file.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.stats import rankdata
+
+CALIBRATION_FOLDS = 4  # parts of the subsets; each is held out once
+COVERAGE = 0.9  # of the interval around a calibrated change
+
+
+def predicted_changes(scores: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """Return the predicted change of each cost when only a subset is trained on.
+
+    Args:
+        scores: Times N, as everywhere; shape (Q, N).
+        masks: The subsets trained on, bool, shape (M, N).
+
+    Returns:
+        The sum of the removed examples' scores over N, shape (Q, M).
+
+    Raises:
+        ValueError: If a score is no number, or scores and masks differ in N.
+    """
+    if scores.shape[-1] != masks.shape[-1]:
+        raise ValueError(
+            f"There are scores of {scores.shape[-1]} pictures, but the subsets are of "
+            f"{masks.shape[-1]}. Compute the scores again for this collection."
+        )
+    if not np.isfinite(scores).all():
+        raise ValueError(
+            f"{(~np.isfinite(scores)).sum()} scores are no finite numbers, so nothing "
+            "can be ranked. Compute them again with a larger damping."
+        )
+    return scores @ (~masks).T / scores.shape[-1]
+
+
+def lds(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """Return each sample's linear datamodelling score (Eq. 13), shape (Q,).
+
+    The Spearman correlation over subsets of predicted and measured, both (Q, M); NaN
+    where one of them is constant.
+    """
+    ranks = [rankdata(values, axis=-1) for values in (predicted, measured)]
+    first, second = (values - values.mean(-1, keepdims=True) for values in ranks)
+    norms = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
+    with np.errstate(invalid="ignore"):
+        return (first * second).sum(-1) / norms
+
+
+def mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    """Return the mean and its standard error, NaN for a single value."""
+    if len(values) < 2:
+        return float(np.mean(values)), float("nan")
+    return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5)
+
+
+def subset_error(predicted: np.ndarray, measured: np.ndarray) -> float:
+    """Return the standard error of the mean LDS that comes from having few subsets.
+
+    The jackknife: all samples share the subsets, so the spread over samples alone says
+    too little.
+    """
+    count = predicted.shape[-1]
+    means = [
+        lds(np.delete(predicted, m, -1), np.delete(measured, m, -1)).mean()
+        for m in range(count)
+    ]
+    return float(np.sqrt((count - 1) * np.var(means)))
+
+
+def without_top(scores: np.ndarray, fraction: float) -> np.ndarray:
+    """Return the mask (N,) of all examples but the most influential fraction."""
+    kept = np.ones(len(scores), dtype=bool)
+    kept[np.argsort(-scores, kind="stable")[: round(fraction * len(scores))]] = False
+    return kept
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A monotone map from predicted to measured change, and how wrong it is.
+
+    Both are relative to removing a random group of the same size. Everything but the
+    knots was found on subsets that the map had not seen.
+
+    Attributes:
+        knots: Predicted changes, ascending, shape (K,).
+        values: The change to expect at each knot, shape (K,).
+        error: Root mean square of what is left of the measured change.
+        spread: The same without any prediction: that of the measured change itself.
+        half_width: Half of the interval that holds nine of ten measured changes.
+    """
+
+    knots: np.ndarray
+    values: np.ndarray
+    error: float
+    spread: float
+    half_width: float
+
+    @property
+    def explained(self) -> float:
+        """Share of the variance of measured changes that is explained; may be < 0."""
+        return 1 - (self.error / self.spread) ** 2
+
+    def __call__(self, predicted: np.ndarray) -> np.ndarray:
+        """Return the change to expect; beyond the outer knots that of the knots."""
+        return np.interp(predicted, self.knots, self.values)
+
+
+def monotone_fit(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the steps of the isotonic regression of y on x.
+
+    Equal x are averaged first, so the fit is a function.
+    """
+    knots, owner, counts = np.unique(x, return_inverse=True, return_counts=True)
+    means = np.bincount(owner, y) / counts
+    fitted = isotonic_regression(means, weights=counts)
+    steps = fitted.blocks
+    ends = np.unique(np.concatenate([steps[:-1], steps[1:] - 1]))
+    return knots[ends], fitted.x[ends]
+
+
+def calibrate(predicted: np.ndarray, measured: np.ndarray) -> Calibration:
+    """Return the monotone map from predicted to measured changes of the cost, (Q, M).
+
+    Raises:
+        ValueError: If there are too few subsets to hold some out.
+    """
+    count = predicted.shape[-1]
+    if count < 2 * CALIBRATION_FOLDS:
+        raise ValueError(
+            f"{count} retrained subsets are too few to calibrate on; it takes "
+            f"{2 * CALIBRATION_FOLDS}. Train more: `python -m precompute retrain`."
+        )
+    residuals, changes = [], []
+    for fold in range(CALIBRATION_FOLDS):
+        held_out = np.arange(count) % CALIBRATION_FOLDS == fold
+        x, y = predicted[:, ~held_out], measured[:, ~held_out]
+        x_mean, y_mean = x.mean(-1, keepdims=True), y.mean(-1, keepdims=True)
+        fit = monotone_fit((x - x_mean).ravel(), (y - y_mean).ravel())
+        change = measured[:, held_out] - y_mean
+        residuals.append(change - np.interp(predicted[:, held_out] - x_mean, *fit))
+        changes.append(change)
+    residual = np.concatenate(residuals, 1)
+    x = predicted - predicted.mean(-1, keepdims=True)
+    y = measured - measured.mean(-1, keepdims=True)
+    return Calibration(
+        *monotone_fit(x.ravel(), y.ravel()),
+        error=float(np.sqrt(np.mean(residual**2))),
+        spread=float(np.sqrt(np.mean(np.concatenate(changes, 1) ** 2))),
+        half_width=float(np.quantile(np.abs(residual), COVERAGE)),
+    )

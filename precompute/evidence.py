@@ -1,0 +1,435 @@
+"""Measure the retrained models, score the same samples, and store both as evidence.
+
+Every retrained model measures the gallery's first samples with the same draws, so that
+the costs of two models differ by the models alone. Scores come from `Explorer.answer`,
+the code that answers in the app. A finished model or lens is never computed again.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from core.baselines import mean_eigenvalue, trak_damping
+from core.config import CollectionConfig, RetrainConfig
+from core.datasets import load_dataset
+from core.diffusion import Denoiser, Subject, denoiser_from_bytes
+from core.draws import keyed_generator, subset_masks
+from core.evidence import OWN, RANDOM, Evidence, evidence_folder, write_evidence
+from core.explorer import Explorer, open_explorer
+from core.influence import centred
+from core.lenses import METHODS, Lens
+from core.likelihood import log_probability
+from core.query import QUERY_FOLDS, timestep_costs
+from precompute.ablations import gradient_bytes, gradient_variants
+from precompute.retrain import model_facts, retrain_folder
+from precompute.samples import make_samples
+from precompute.stages import shipped_weights
+from precompute.train import train
+from precompute.workspace import open_workspace
+
+PACKAGES = ("torch", "diffusers", "numpy", "scipy")
+DAMPED = ("ekfac", "kfac", "trak", "d-trak")  # whose damping is swept
+RELATIVE_DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-2, 0.1, 1.0, 10.0)  # of mean eigenvalue
+PAPER_DAMPING = 1e-8  # App. J.5
+QUERY_DRAWS = (16, 256)  # besides the app's own
+
+
+@dataclass(frozen=True)
+class MeasureConfig:
+    """How every retrained model is measured."""
+
+    num_samples: int = 20  # the first of the gallery
+    num_draws: int = 256  # of timesteps and noise, per sample and measurement
+    num_bands: int = 8  # of timesteps, for the loss
+    probability_draws: int = 2  # of the log-probability; 0 leaves it out
+    # Of its solver. All models share its draws and most of its error, so it need not be
+    # as small as for a value that stands alone.
+    probability_tolerance: float = 1e-3
+
+    def fingerprint(self) -> str:
+        """Return 12 hex digits that identify the settings."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+# --- costs ---------------------------------------------------------------------------
+
+
+def drawn_rows(
+    denoiser: Denoiser,
+    subject: Subject,
+    measurement: str,
+    settings: MeasureConfig,
+    seed: int,
+) -> list[tuple]:
+    """Return (measurement, low, high, value, standard error) of the whole and of bands.
+
+    Bands share the draws of the whole and sum to it.
+    """
+    timesteps, costs, weights = timestep_costs(
+        denoiser, subject, measurement, settings.num_draws, seed
+    )
+    weighted = (weights * costs).double()
+    edges = np.linspace(0, denoiser.num_train_timesteps, settings.num_bands + 1)
+    bands = [(-1, -1), *zip(edges[:-1].astype(int), edges[1:].astype(int), strict=True)]
+    rows = []
+    for low, high in bands:
+        inside = (timesteps >= low) & (timesteps < high) if low >= 0 else timesteps >= 0
+        folds = (weighted * inside).view(QUERY_FOLDS, -1).mean(1)
+        error = folds.std() / QUERY_FOLDS**0.5
+        rows.append((
+            measurement,
+            int(low),
+            int(high),
+            float(folds.mean()),
+            float(error),
+        ))
+    return rows
+
+
+def measured_rows(
+    denoiser: Denoiser, x_0: torch.Tensor, label: int | None, settings, seed: int
+) -> list[tuple]:
+    """Return all costs of one sample in one model, as in `drawn_rows`."""
+    subject = Subject(x_0, label)
+    rows = drawn_rows(denoiser, subject, "loss", settings, seed)
+    rows += drawn_rows(denoiser, subject, "elbo", settings, seed)
+    if settings.probability_draws:
+        value, error = log_probability(
+            denoiser,
+            subject,
+            seed,
+            settings.probability_draws,
+            settings.probability_tolerance,
+        )
+        # A cost, as all measurements are: -log p, in nats.
+        rows.append(("log-probability", -1, -1, -value, error))
+    return rows
+
+
+def measure_model(
+    weights: bytes,
+    samples: dict[str, torch.Tensor],
+    settings: MeasureConfig,
+    seed: int,
+    path: Path,
+    device: str = "cpu",
+) -> pd.DataFrame:
+    """Return every cost of every sample in one model, from `path` if it is there.
+
+    Args:
+        weights: The model's file.
+        samples: The gallery, as `make_samples` returns it.
+        settings: What to measure.
+        seed: The collection's seed, of the draws that all models share.
+        path: Where the result is kept.
+        device: Where to compute.
+
+    Returns:
+        Columns sample_id, measurement, low, high, value, standard_error.
+    """
+    if path.exists():
+        return pd.read_parquet(path)
+    denoiser = denoiser_from_bytes(weights).to(device)
+    rows = []
+    for sample_id in range(settings.num_samples):
+        label = int(samples["labels"][sample_id])
+        label = None if denoiser.null_label is None else label
+        x_0 = samples["x_0"][sample_id].to(device)
+        found = measured_rows(denoiser, x_0, label, settings, seed)
+        rows += [(sample_id, *row) for row in found]
+    columns = ["sample_id", "measurement", "low", "high", "value", "standard_error"]
+    return _keep(pd.DataFrame(rows, columns=columns), path)
+
+
+def _keep(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Write a table as a kill leaves it whole or absent; return it."""
+    part = path.with_name(path.name + ".part")
+    table.to_parquet(part, index=False, compression="zstd")
+    part.replace(path)
+    return table
+
+
+def measure_models(
+    config: CollectionConfig,
+    settings: MeasureConfig,
+    full: bytes,
+    samples: dict[str, torch.Tensor],
+    folder: Path,
+    part: tuple[int, int] = (0, 1),
+    device: str = "cpu",
+) -> pd.DataFrame:
+    """Return the costs in the full model and in each one that was trained again.
+
+    Args:
+        config: The full model's settings.
+        settings: What to measure.
+        full: The full model's weights.
+        samples: The gallery.
+        folder: Where the retrained models lie, and the results.
+        part: (number of this process, number of processes).
+        device: Where to compute.
+
+    Returns:
+        The columns of `Evidence.measured`, for this process's share.
+    """
+    number, size = part
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = []
+    paths = [None, *sorted(folder.glob("*.safetensors"))]
+    for path in tqdm(paths[number::size], "measurements"):
+        name = "full" if path is None else path.stem
+        kept = folder / f"measured-{settings.fingerprint()}-{name}.parquet"
+        weights = full if path is None else path.read_bytes()
+        table = measure_model(weights, samples, settings, config.seed, kept, device)
+        tables.append(table.assign(**identity(path)))
+    return pd.concat(tables, ignore_index=True)
+
+
+def identity(path: Path | None) -> dict:
+    """Return which model a file holds, as columns of `Evidence.measured`."""
+    which = {"kind": "full", "subset": -1, "seed": 0}
+    which |= {"method": "", "fraction": 0.0, "about": -1}
+    if path is None:
+        return which
+    facts = model_facts(path)
+    if "removed" in facts:
+        return which | {"kind": "removed"} | facts["removed"]
+    subset, seed = facts["keys"]
+    return which | {"kind": "half", "subset": subset, "seed": seed}
+
+
+# --- scores --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A lens, and the name of what is varied besides it."""
+
+    lens: Lens
+    variant: str = ""
+
+    def record(self) -> dict:
+        """Return a value for each column of `LENS`."""
+        lens, method = self.lens, METHODS[self.lens.method]
+        own = method.kind == "similarity" or method.measurement is not None
+        low, high = lens.timesteps or (-1, -1)
+        return {
+            "method": lens.method,
+            "measurement": OWN if own else lens.measurement,
+            "low": low,
+            "high": high,
+            "damping": float("nan") if lens.damping is None else lens.damping,
+            "num_draws": lens.num_draws,
+            "variant": self.variant,
+        }
+
+
+def default_form(explorer: Explorer) -> str:
+    """Return "full" where the full index came along, else "sketch"."""
+    return "full" if explorer.engine.scoring.indexed is not None else "sketch"
+
+
+def dampings(explorer: Explorer, method: str) -> dict[str, float]:
+    """Return a method's own damping, and the mean eigenvalue it is a multiple of."""
+    scoring = explorer.engine.scoring
+    if method in scoring.eigenvalues:
+        mean = float(scoring.eigenvalues[method].double().mean())
+        return {"own": scoring.own_damping, "mean_eigenvalue": mean}
+    features = scoring.method_file(method).features
+    mean = float(mean_eigenvalue(features))
+    return {"own": float(trak_damping(features)), "mean_eigenvalue": mean}
+
+
+def asked_lenses(explorer: Explorer) -> list[Asked]:
+    """Return every lens that evidence is wanted for, of the methods there are."""
+    facts = explorer.method_facts()
+    methods = facts[facts["available"]]["method"].tolist()
+    form = default_form(explorer)
+    asked = []
+    for method in methods:
+        own = METHODS[method].kind == "similarity" or METHODS[method].measurement
+        for measurement in ("loss",) if own else ("loss", "elbo"):
+            lens = Lens(method, measurement, form=form)
+            asked.append(Asked(lens))
+            if method in DAMPED:
+                known = dampings(explorer, method)
+                scale = known["mean_eigenvalue"]
+                swept = [PAPER_DAMPING, *(scale * r for r in RELATIVE_DAMPINGS)]
+                asked += [
+                    Asked(replace(lens, damping=damping))
+                    for damping in swept
+                    if not np.isclose(damping, known["own"], rtol=1e-3, atol=0)
+                ]
+    for measurement in ("loss", "elbo"):
+        lens = Lens("ekfac", measurement, form=form)
+        asked += [Asked(replace(lens, num_draws=count)) for count in QUERY_DRAWS]
+        if form != "sketch":
+            asked.append(Asked(replace(lens, form="sketch"), "sketch"))
+    return asked
+
+
+def score_samples(
+    explorer: Explorer, settings: MeasureConfig, folder: Path
+) -> pd.DataFrame:
+    """Return the scores of all pictures for each sample under each lens.
+
+    Sample by sample, so that lenses share what they have in common.
+
+    Returns:
+        The columns of `Evidence.scores`.
+    """
+    asked, tables = asked_lenses(explorer), []
+    text = json.dumps([one.record() for one in asked]) + explorer.fingerprint
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    for sample_id in tqdm(range(settings.num_samples), "scores"):
+        path = folder / f"scores-{key}-{sample_id}.parquet"
+        if not path.exists():
+            _keep(sample_scores(explorer, sample_id, asked, settings), path)
+        tables.append(pd.read_parquet(path))
+    return pd.concat(tables, ignore_index=True)
+
+
+def sample_scores(
+    explorer: Explorer, sample_id: int, asked: list[Asked], settings: MeasureConfig
+) -> pd.DataFrame:
+    """Return one sample's scores: a row per lens, per band of timesteps, and random."""
+    query = explorer.query_from_gallery(sample_id)
+    rows = []
+    for one in asked:
+        answer = explorer.answer(query, one.lens)
+        scores = answer.scores.astype(np.float32)
+        rows.append(one.record() | {"source": answer.source, "scores": scores})
+    lens = Lens("ekfac", "loss", form=default_form(explorer))
+    bands = explorer.band_answers(query, lens, settings.num_bands)
+    edges = list(bands.edges)
+    for low, high, scores in zip(edges[:-1], edges[1:], bands.scores, strict=True):
+        record = Asked(replace(lens, timesteps=(int(low), int(high)))).record()
+        rows.append(
+            record | {"source": bands.source, "scores": scores.astype(np.float32)}
+        )
+    rows.append(random_scores(explorer, sample_id))
+    return pd.DataFrame(rows).assign(sample_id=sample_id)
+
+
+def variant_table(variant: str, num_draws: int, scores: np.ndarray) -> pd.DataFrame:
+    """Return rows of EK-FAC scores (Q, N) from gradients that were kept otherwise."""
+    record = Asked(Lens("ekfac", "loss", num_draws=num_draws), variant).record()
+    rows = [
+        record | {"sample_id": i, "source": variant, "scores": row.astype(np.float32)}
+        for i, row in enumerate(centred(scores.astype(np.float64)))
+    ]
+    return pd.DataFrame(rows)
+
+
+def random_scores(explorer: Explorer, sample_id: int) -> dict:
+    """Return a row of scores that know nothing of the sample."""
+    generator = keyed_generator(explorer.engine.seed, "random scores", sample_id)
+    scores = torch.randn(explorer.num_examples, generator=generator).numpy()
+    record = Asked(Lens("clip")).record() | {"method": RANDOM}
+    return record | {"source": "random", "scores": scores}
+
+
+# --- evidence ------------------------------------------------------------------------
+
+
+def assemble(
+    config: CollectionConfig,
+    retrained: RetrainConfig,
+    settings: MeasureConfig,
+    explorer: Explorer,
+    measured: pd.DataFrame,
+    scores: pd.DataFrame,
+) -> Evidence:
+    """Return the evidence, with the recipe that made it."""
+    num_subsets = int(measured["subset"].max()) + 1
+    recipe = {
+        "settings": config.to_dict(),
+        "retrain": asdict(retrained) | {"num_subsets": num_subsets},
+        "measure": asdict(settings),
+        "num_examples": explorer.num_examples,
+        "num_draws": Lens().num_draws,
+        "form": default_form(explorer),
+        "dampings": {
+            method: dampings(explorer, method)
+            for method in DAMPED
+            if method in set(scores["method"])
+        },
+        "bytes_per_example": gradient_bytes(explorer),
+        "collection": explorer.fingerprint,
+        "versions": {name: version(name) for name in PACKAGES},
+    }
+    masks = subset_masks(
+        explorer.num_examples, max(num_subsets, 1), config.seed, retrained.share
+    )
+    return Evidence(recipe, masks, measured, scores)
+
+
+def check_samples(explorer: Explorer, samples: dict[str, torch.Tensor]) -> None:
+    """Refuse a collection whose gallery is not what was measured.
+
+    Raises:
+        ValueError: If the pictures differ.
+    """
+    for sample_id, x_0 in enumerate(samples["x_0"].numpy()):
+        query = explorer.query_from_gallery(sample_id)
+        if not np.allclose(query.x_0, x_0, atol=1e-3):
+            raise ValueError(
+                f"Sample {sample_id} of the collection '{explorer.name}' is not the "
+                "picture that the retrained models measured. Build the collection "
+                "with the same --work folder."
+            )
+
+
+def make_evidence(
+    config: CollectionConfig,
+    root: Path,
+    work: Path | None = None,
+    part: tuple[int, int] = (0, 1),
+    device: str = "cpu",
+    settings: MeasureConfig | None = None,
+) -> Path | None:
+    """Measure and score what is missing, and store the evidence beside the collection.
+
+    Args:
+        config: The collection.
+        root: Folder of the published collections.
+        work: Folder of unfinished work, where the retrained models lie.
+        part: (number of this process, number of processes): of several, each measures
+            its share and stores nothing; a last call alone puts all together.
+        device: Where to compute.
+        settings: What to measure; fewer samples where the gallery has fewer.
+
+    Returns:
+        The folder of the evidence, or None after a share.
+    """
+    dataset, workspace = load_dataset(config.data), open_workspace(config, work)
+    weights = shipped_weights(config) or train(config, dataset, workspace, device)
+    denoiser = denoiser_from_bytes(weights).to(device)
+    samples = make_samples(config, denoiser, dataset, workspace)
+    settings = settings or MeasureConfig()
+    count = min(settings.num_samples, len(samples["x_0"]))
+    settings = replace(settings, num_samples=count)
+    models = retrain_folder(config, work)
+    measured = measure_models(config, settings, weights, samples, models, part, device)
+    if part[1] > 1:
+        return None
+    explorer = open_explorer(config.name, root)
+    check_samples(explorer, samples)
+    tables = [score_samples(explorer, settings, models)]
+    tables += [
+        variant_table(variant, draws, scores[: settings.num_samples])
+        for variant, draws, scores in gradient_variants(explorer, workspace, models)
+    ]
+    scores = pd.concat(tables, ignore_index=True)
+    evidence = assemble(config, RetrainConfig(), settings, explorer, measured, scores)
+    folder = evidence_folder(root, config)
+    write_evidence(folder, evidence)
+    return folder

@@ -1,0 +1,289 @@
+"""Train the model again without some pictures: what every claim here is measured by.
+
+Each retrained model is one file, `retrained-SUBSET-SEED.safetensors`, with fp16 EMA
+weights and the facts that made it. A finished file is never made again; an unfinished
+model goes on from its last checkpoint. Models are independent of each other, so
+processes share them by number.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+from safetensors import safe_open
+
+from core.config import CollectionConfig, RemovalConfig, RetrainConfig
+from core.datasets import Dataset
+from core.draws import keyed_generator, subset_mask
+from core.evaluation import without_top
+from core.evidence import RANDOM, Evidence
+from precompute.together import train_together
+from precompute.train import train
+from precompute.workspace import Workspace, open_workspace, write_atomically
+
+DECIDE = ("data", "model", "train", "seed")  # settings that make a model what it is
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """Return (i, n) for "i/n": this process is the i-th of n, counted from 0.
+
+    Raises:
+        ValueError: If it does not read so, or i is not below n.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise ValueError(
+            f"'{text}' is no part of the work. Give the process's number and how many "
+            "there are, such as 0/2 and 1/2."
+        )
+    return int(match[1]), int(match[2])
+
+
+def retrain_folder(config: CollectionConfig, root: Path | None = None) -> Path:
+    """Return where the models that were trained again with these settings lie."""
+    fingerprint = config.fingerprint(*DECIDE[:-1])
+    return open_workspace(config, root).folder / f"retrain-{fingerprint}"
+
+
+def recipe(
+    config: CollectionConfig, num_kept: int, num_examples: int, *keys: int | str
+) -> CollectionConfig:
+    """Return the settings of a model that is trained on fewer pictures.
+
+    Each picture is seen as often as in the full model's training: the steps shrink with
+    the data, as in the paper. Weights, order and noise have a seed of their own.
+
+    Raises:
+        ValueError: If the full model went on from weights that saw every picture.
+    """
+    settings = config.train
+    if settings.start_from:
+        raise ValueError(
+            f"'{config.name}' was trained from '{settings.start_from}', weights that "
+            "have seen every picture, so training from them leaves none out. Choose a "
+            "preset that starts anew: --preset gpu."
+        )
+    share = num_kept / num_examples
+    settings = replace(
+        settings,
+        num_steps=max(1, round(share * settings.num_steps)),
+        warmup_steps=round(share * settings.warmup_steps),
+    )
+    generator = keyed_generator(config.seed, "retrain", *keys)
+    return replace(config, train=settings, seed=generator.initial_seed())
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to be trained on a part of the pictures.
+
+    Attributes:
+        path: The file to make.
+        kept: Which pictures it is trained on, shape (N,), bool.
+        keys: What its seed depends on besides the collection's.
+        why: Facts that say why these were kept, for its file.
+    """
+
+    path: Path
+    kept: np.ndarray
+    keys: tuple[int | str, ...]
+    why: dict = field(default_factory=dict)
+
+    def settings(self, config: CollectionConfig) -> CollectionConfig:
+        """Return the settings it is trained with, given those of the full model."""
+        return recipe(config, int(self.kept.sum()), len(self.kept), *self.keys)
+
+    def facts(self, config: CollectionConfig) -> dict:
+        """Return what its file says about how it was made, but for the seconds."""
+        settings = json.loads(json.dumps(self.settings(config).to_dict()))
+        return {
+            "mask_sha256": hashlib.sha256(np.packbits(self.kept).tobytes()).hexdigest(),
+            "num_kept": int(self.kept.sum()),
+            "keys": list(self.keys),
+            "settings": {name: settings[name] for name in DECIDE},
+            **self.why,
+        }
+
+
+def retrain(
+    config: CollectionConfig, dataset: Dataset, job: Job, device: str = "cpu"
+) -> Path:
+    """Return a job's file, training on the pictures it keeps unless that is done.
+
+    A file there that was made from other pictures or settings is refused.
+    """
+    if job.path.exists():
+        check_facts(job.path, job.facts(config))
+        return job.path
+    settings = job.settings(config)
+    workspace = Workspace(settings, job.path.with_suffix(".work"))
+    kept = dataset.restricted(job.kept)
+    data = train(settings, kept, workspace, device, whole=dataset)
+    _, spent = workspace.load("train", "train")
+    write_model(job, data, job.facts(config) | spent)
+    shutil.rmtree(workspace.folder)
+    return job.path
+
+
+def retrain_together(
+    config: CollectionConfig, dataset: Dataset, jobs: list[Job], device: str
+) -> None:
+    """Do jobs that keep equally many pictures, all at once, unless they are done."""
+    for job in jobs:
+        if job.path.exists():
+            check_facts(job.path, job.facts(config))
+    if all(job.path.exists() for job in jobs):
+        return
+    settings = [job.settings(config) for job in jobs]
+    name = f"{jobs[0].path.stem}-to-{jobs[-1].path.stem}.work"
+    workspace = Workspace(settings[0], jobs[0].path.with_name(name))
+    kept = [dataset.restricted(job.kept) for job in jobs]
+    models = train_together(settings, kept, workspace, device, whole=dataset)
+    _, facts = workspace.load("train", "checkpoint")
+    spent = {"seconds": facts["seconds"] / len(jobs)}
+    for job, data in zip(jobs, models, strict=True):
+        write_model(job, data, job.facts(config) | spent)
+    shutil.rmtree(workspace.folder)
+
+
+def write_model(job: Job, data: bytes, facts: dict) -> None:
+    """Write a model's file: its weights, and the facts in the same header."""
+    tensors, metadata = safetensors.torch.load(data), header(data)
+    metadata["facts"] = json.dumps(facts)
+    write_atomically(job.path, safetensors.torch.save(tensors, metadata))
+
+
+def header(data: bytes) -> dict[str, str]:
+    """Return the metadata of a safetensors file."""
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length])["__metadata__"]
+
+
+def model_facts(path: Path) -> dict:
+    """Return what a retrained model's file says about how it was made."""
+    with safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["facts"])
+
+
+def check_facts(path: Path, wanted: dict) -> None:
+    """Raise ValueError where a file was not made as wanted; the message prints both."""
+    found = model_facts(path)
+    for name, value in wanted.items():
+        if found[name] != value:
+            raise ValueError(
+                f"'{path}' was made with {name} {found[name]}, not {value}. Move it "
+                "away, or give another --work folder."
+            )
+
+
+def model_path(folder: Path, subset: int, seed: int) -> Path:
+    """Return the file of the model of a subset and a seed number."""
+    return folder / f"retrained-{subset:03d}-{seed}.safetensors"
+
+
+def subset_jobs(
+    config: CollectionConfig, settings: RetrainConfig, num_examples: int, folder: Path
+) -> list[Job]:
+    """Return the M x K models to train; the first seed of every subset comes first."""
+    return [
+        Job(
+            model_path(folder, m, k),
+            subset_mask(num_examples, m, config.seed, settings.share),
+            (m, k),
+        )
+        for k in range(settings.num_seeds)
+        for m in range(settings.num_subsets)
+    ]
+
+
+def removal_jobs(
+    config: CollectionConfig,
+    settings: RemovalConfig,
+    evidence: Evidence,
+    folder: Path,
+) -> list[Job]:
+    """Return models without the pictures that matter most for a sample (App. J.7).
+
+    Beside them, models without as many random pictures, and one without none missing.
+    All of one seed number start from the same weights.
+    """
+    jobs = []
+    for seed in range(settings.num_seeds):
+        for removal, kept in removals(config, settings, evidence):
+            why = removal | {"seed": seed}
+            name = "-".join(["removed", *(str(value) for value in why.values())])
+            path = folder / f"{name}.safetensors"
+            jobs.append(Job(path, kept, ("removed", seed), {"removed": why}))
+    return jobs
+
+
+def removals(
+    config: CollectionConfig, settings: RemovalConfig, evidence: Evidence
+) -> Iterator[tuple[dict, np.ndarray]]:
+    """Yield (method, fraction, sample) and the mask (N,) of what is kept.
+
+    Raises:
+        LookupError: If there are no scores of a method to remove by.
+    """
+    count = evidence.masks.shape[1]
+    nothing = {"method": "none", "fraction": 0.0, "about": -1}
+    yield nothing, np.ones(count, dtype=bool)
+    for fraction in settings.fractions:
+        for number in range(settings.num_random):
+            kept = ~subset_mask(count, number, config.seed, fraction)
+            yield {"method": RANDOM, "fraction": fraction, "about": number}, kept
+        for method in settings.methods:
+            table = evidence.own_scores(method, "loss")
+            if table is None:
+                raise LookupError(
+                    f"There are no scores of '{method}' to remove pictures by. Compute "
+                    "them with `python -m precompute evidence`."
+                )
+            for sample_id in sorted(table.index)[: settings.num_samples]:
+                kept = without_top(table[sample_id], fraction)
+                yield (
+                    {"method": method, "fraction": fraction, "about": sample_id},
+                    kept,
+                )
+
+
+def retrain_jobs(
+    config: CollectionConfig,
+    dataset: Dataset,
+    jobs: list[Job],
+    part: tuple[int, int] = (0, 1),
+    device: str = "cpu",
+    together: int = 1,
+) -> list[Path]:
+    """Return the files of this process's share of the jobs, doing those still to do.
+
+    Args:
+        config: The full model's settings.
+        dataset: All pictures.
+        jobs: In the order to do them.
+        part: (number of this process, number of processes).
+        device: Where to compute.
+        together: How many models are trained at once, if they keep equally many
+            pictures and follow each other.
+    """
+    number, size = part
+    jobs = jobs[number::size]
+    for _, alike in groupby(jobs, lambda job: int(job.kept.sum())):
+        alike = list(alike)
+        for first in range(0, len(alike), together):
+            group = alike[first : first + together]
+            if together > 1:
+                retrain_together(config, dataset, group, device)
+            else:
+                retrain(config, dataset, group[0], device)
+            for job in group:
+                seconds = model_facts(job.path)["seconds"]
+                print(f"{job.path.name}: {seconds:.0f} s", flush=True)
+    return [job.path for job in jobs]

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages import shared
+from pages import shared, waiting
 
 st.set_page_config(
     page_title="Afterimage",
@@ -13,4 +13,5 @@ st.set_page_config(
 st.logo(shared.HERE / "logo.svg", icon_image=shared.HERE / "logo.svg")
 page = shared.navigate()
 shared.choose_collection()
-page.run()
+with waiting.leaving_the_rest():
+    page.run()

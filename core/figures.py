@@ -10,6 +10,9 @@ import plotly.graph_objects as go
 ACCENT = "#2b9d8f"
 MARKER = "#d9692c"
 MUTED = "#8a9099"
+SERIES = (ACCENT, MARKER, "#8f7fd6", MUTED)
+DASHES = ("solid", "dash", "dot", "dashdot")  # told apart without colour, too
+BAND_OPACITY = 0.22
 # Placed from the figure's edge, so that it never covers the plot of a small figure.
 LEGEND_ON_TOP = {
     "orientation": "h",
@@ -18,6 +21,19 @@ LEGEND_ON_TOP = {
     "yanchor": "top",
     "x": 0,
 }
+
+
+def _finish(figure: go.Figure, height: int, top: int = 12) -> go.Figure:
+    """Return a figure with the margins and fixed axes that all share."""
+    figure.update_layout(
+        height=height,
+        margin={"l": 6, "r": 12, "t": top, "b": 40},
+        legend=LEGEND_ON_TOP,
+        hovermode="closest",
+    )
+    figure.update_xaxes(fixedrange=True)
+    figure.update_yaxes(fixedrange=True, automargin=True)
+    return figure
 
 
 def share_bars(frame: pd.DataFrame) -> go.Figure:
@@ -50,47 +66,135 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
         hovertemplate="%{y}: %{x:.1%} of the training pictures<extra></extra>",
     )
     figure = go.Figure([bars, ticks])
-    figure.update_layout(
-        height=80 + 30 * len(frame),
-        margin={"l": 6, "r": 12, "t": 48, "b": 28},
-        bargap=0.5,
-        legend=LEGEND_ON_TOP,
-    )
-    figure.update_xaxes(tickformat=".0%", rangemode="tozero", fixedrange=True)
-    figure.update_yaxes(fixedrange=True, automargin=True)
-    return figure
+    figure.update_layout(bargap=0.5)
+    figure.update_xaxes(tickformat=".0%", rangemode="tozero")
+    return _finish(figure, height=92 + 30 * len(frame), top=48)
 
 
-def overlap_curve(frame: pd.DataFrame) -> go.Figure:
-    """Return how many pictures two lenses share among their first k.
+def distribution(frame: pd.DataFrame) -> go.Figure:
+    """Return how many pictures have which score, one line per lens.
 
     Args:
-        frame: Columns `count` (k), `shared`, and `chance`, the number two unrelated
-            rankings would share.
+        frame: Columns `lens`, `place` (in standard deviations) and `pictures`.
     """
-    figure = go.Figure([
-        go.Scatter(
-            x=frame["count"],
-            y=frame["shared"] / frame["count"],
-            mode="lines+markers",
-            name="these two lenses",
-            line={"color": ACCENT, "width": 2.5},
-            hovertemplate="first %{x}: %{y:.0%} shared<extra></extra>",
-        ),
-        go.Scatter(
-            x=frame["count"],
-            y=frame["chance"] / frame["count"],
+    figure = go.Figure()
+    for number, (name, rows) in enumerate(frame.groupby("lens", sort=False)):
+        figure.add_scatter(
+            x=rows["place"],
+            y=rows["pictures"].where(rows["pictures"] > 0),
+            name=_short(name),
             mode="lines",
-            name="chance",
-            line={"color": MUTED, "width": 1.5, "dash": "dot"},
-            hovertemplate="first %{x}: %{y:.0%} by chance<extra></extra>",
-        ),
-    ])
-    figure.update_layout(
-        height=200,
-        margin={"l": 6, "r": 12, "t": 48, "b": 44},
-        legend=LEGEND_ON_TOP,
+            line={
+                "shape": "hvh",
+                "width": 2,
+                "color": SERIES[number % len(SERIES)],
+                "dash": DASHES[number % len(DASHES)],
+            },
+            hovertemplate="%{y} pictures near %{x:.1f}<extra></extra>",
+        )
+    figure.update_xaxes(title="standard deviations from the middle")
+    figure.update_yaxes(type="log", title="pictures", dtick=1)
+    return _finish(figure, height=250, top=52)
+
+
+def _short(name: str, most: int = 26) -> str:
+    """Return a name that fits into a legend, safe from plotly's own markup."""
+    name = name.replace("<", "‹").replace(">", "›")
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def timestep_curve(
+    frame: pd.DataFrame, title: str, reference: float | None = None
+) -> go.Figure:
+    """Return a value over the noise levels, with its standard error as a band.
+
+    Args:
+        frame: Columns `low`, `high` (timesteps), `value` and `error` (NaN: no band).
+        title: What the value is.
+        reference: Height of a dotted line, None for none.
+    """
+    middle = (frame["low"] + frame["high"]) / 2
+    error = frame["error"].fillna(0.0)
+    band = go.Scatter(
+        x=pd.concat([middle, middle[::-1]]),
+        y=pd.concat([frame["value"] + error, (frame["value"] - error)[::-1]]),
+        fill="toself",
+        fillcolor=_faint(ACCENT),
+        line={"width": 0},
+        hoverinfo="skip",
+        showlegend=False,
     )
-    figure.update_xaxes(type="log", title="first k pictures", fixedrange=True, dtick=1)
-    figure.update_yaxes(tickformat=".0%", range=[0, 1.02], fixedrange=True)
-    return figure
+    line = go.Scatter(
+        x=middle,
+        y=frame["value"],
+        mode="lines+markers",
+        line={"color": ACCENT, "width": 2.5},
+        marker={"size": 5},
+        customdata=frame[["low", "high", "error"]],
+        hovertemplate="noise %{customdata[0]}–%{customdata[1]}: %{y:.3~g} "
+        "± %{customdata[2]:.2~g}<extra></extra>",
+        showlegend=False,
+    )
+    figure = go.Figure([band, line])
+    if reference is not None:
+        figure.add_hline(y=reference, line={"color": MUTED, "width": 1, "dash": "dot"})
+    figure.update_xaxes(title="noise level: detail ← → structure")
+    figure.update_yaxes(title=title)
+    return _finish(figure, height=260)
+
+
+def _faint(colour: str) -> str:
+    """Return a hexadecimal colour as a translucent fill."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{BAND_OPACITY})"
+
+
+def weights(frame: pd.DataFrame) -> go.Figure:
+    """Return what each noise level counts for in a measurement, one line for each.
+
+    Args:
+        frame: Columns `timestep`, `weight` and `measurement`.
+    """
+    figure = go.Figure()
+    for number, (name, rows) in enumerate(frame.groupby("measurement", sort=False)):
+        figure.add_scatter(
+            x=rows["timestep"],
+            y=rows["weight"],
+            name=_short(name),
+            mode="lines",
+            line={
+                "width": 2.5,
+                "color": SERIES[number % len(SERIES)],
+                "dash": DASHES[number % len(DASHES)],
+            },
+            hovertemplate="noise %{x}: %{y:.3~g}<extra></extra>",
+        )
+    figure.update_xaxes(title="noise level: detail ← → structure")
+    figure.update_yaxes(
+        type="log", title="times the average", dtick=1, exponentformat="power"
+    )
+    return _finish(figure, height=280, top=40)
+
+
+def scatter(frame: pd.DataFrame, x_title: str, y_title: str) -> go.Figure:
+    """Return every picture's score under one lens against its score under another.
+
+    Args:
+        frame: Columns `x`, `y`, `id` (goes into the selection) and `name`.
+        x_title: What x is.
+        y_title: What y is.
+    """
+    points = go.Scatter(
+        x=frame["x"],
+        y=frame["y"],
+        mode="markers",
+        customdata=frame["id"],
+        text=frame["name"].map(_short),
+        marker={"color": ACCENT, "size": 6, "opacity": 0.55},
+        hovertemplate="%{text}<extra></extra>",
+        showlegend=False,
+    )
+    figure = go.Figure([points])
+    figure.update_xaxes(title=x_title, zeroline=True)
+    figure.update_yaxes(title=y_title, zeroline=True)
+    return _finish(figure, height=320)

@@ -6,16 +6,7 @@ import streamlit as st
 from core.config import DATA_DIR
 from core.explorer import Explorer
 from pages import shared
-from pages.shared import text
-
-
-def duration(seconds: float) -> str:
-    """Return a number of seconds in words that suit its size."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+from pages.words import column_name, duration, text
 
 
 def is_nested(value: object) -> bool:
@@ -48,7 +39,7 @@ def show_contents(explorer: Explorer) -> None:
     numbers = {
         "Training pictures": f"{explorer.num_examples:,}",
         **{
-            f"{shared.column_name(column)}s": explorer.classes[column].nunique()
+            f"{column_name(column)}s": explorer.classes[column].nunique()
             for column in explorer.classes.columns
         },
         "Gallery samples": len(explorer.gallery),
@@ -65,8 +56,12 @@ def show_cost(costs: dict[str, float]) -> None:
     if not costs:
         st.caption("This collection does not record how long its stages took.")
         return
+    costs = {stage: seconds for stage, seconds in costs.items() if seconds > 0}
     total = sum(costs.values())
-    st.caption(f"{duration(total)} in all, once; asking needs none of it again.")
+    said = f"{duration(total)} in all, once; asking needs none of it again."
+    if "train" not in costs:
+        said += " The model came trained."
+    st.caption(said)
     frame = pd.DataFrame({
         "stage": list(costs),
         "time": [duration(seconds) for seconds in costs.values()],
@@ -122,6 +117,51 @@ def show_quality(explorer: Explorer) -> None:
         )
 
 
+def show_fidelity(explorer: Explorer) -> None:
+    """Show what each way to store a training gradient keeps of the scores."""
+    fidelity = explorer.evaluations.get("fidelity")
+    if fidelity is None:
+        return
+    st.subheader("What storing keeps", anchor=False)
+    facts = fidelity["facts"]
+    at = f"{facts['stored_at_relative_damping']:g}"
+    st.caption(
+        f"Ways to store a training gradient, measured on {facts['examples']} pictures "
+        f"and {facts['queries']} samples: agreement (Spearman) with scores that were "
+        "not compressed, and how many of the first ten stay."
+    )
+    shown = [row for row in fidelity["rows"] if row["bytes_per_query"] is None]
+    frame = pd.DataFrame({
+        "format": [format_words(row) for row in shown],
+        "kB a picture": [row["bytes_per_example"] / 1000 for row in shown],
+        "agreement": [row["spearman"][at] for row in shown],
+        "first ten": [10 * row["top_ten"][at] for row in shown],
+        "ms to ask": [1000 * row["seconds_per_query"] for row in shown],
+    })
+    st.dataframe(
+        frame.sort_values("kB a picture", ascending=False),
+        hide_index=True,
+        width="stretch",
+        height=420,
+        column_config={
+            "kB a picture": st.column_config.NumberColumn(format="%.1f"),
+            "agreement": st.column_config.ProgressColumn(
+                "agreement", format="%.3f", min_value=0, max_value=1
+            ),
+            "first ten": st.column_config.NumberColumn(format="%.1f"),
+            "ms to ask": st.column_config.NumberColumn(format="%.1f"),
+        },
+    )
+    st.caption(text(fidelity["paper"]["outcome"]))
+
+
+def format_words(row: dict) -> str:
+    """Return the name of a way to store gradients, with its size."""
+    bits = "1 bit" if row["bits"] == 1 else f"{row['bits']} bits"
+    numbers = "" if row["dim"] is None else f"{row['dim']:,} numbers, "
+    return f"{row['format']}, {numbers}{bits}"
+
+
 def show_art(explorer: Explorer) -> None:
     """Show whose art the collection holds, and under which licences."""
     st.subheader("Whose art", anchor=False)
@@ -154,7 +194,7 @@ def show_making(explorer: Explorer) -> None:
         sections,
         default=sections[0],
         required=True,
-        format_func=shared.column_name,
+        format_func=column_name,
         label_visibility="collapsed",
     )
     value_table(explorer.provenance[section], section)
@@ -177,8 +217,9 @@ show_contents(explorer)
 left, right = st.columns(2, gap="large")
 with left:
     show_making(explorer)
+    show_cost(explorer.provenance.get("costs", {}))
+    show_adding(explorer)
 with right:
     show_quality(explorer)
-    show_cost(explorer.provenance.get("costs", {}))
+    show_fidelity(explorer)
     show_art(explorer)
-    show_adding(explorer)

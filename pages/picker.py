@@ -1,78 +1,184 @@
 """Choosing the picture to ask about; every page that asks about one shares this.
 
-Not a page. What is asked about is a `view`: the key and text values that stand in the
-link, e.g. {"sample": "12"}. It lives in the session and is written to the link.
+Not a page. What is asked about is a view (`pages.link`); the panel beside a page's
+content shows the picture, the region of it, and the ways to choose another.
 """
+
+from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from core import reading
 from core.explorer import Explorer, Query
-from pages import shared
-from pages.shared import text
+from core.lenses import check_region, parse_region
+from pages import components, link, shared, waiting
+from pages.link import ORIGINS, ask_about, ask_next, change_view
+from pages.words import column_name, heading, sentence, text
 
-ORIGINS = {
-    "sample": "Gallery",
-    "seed": "Generate",
-    "upload": "Upload",
-    "example": "Training",
-}
-# Keys of the link that belong to a picture; their values are text, as in the link.
-LINK_KEYS = ("sample", "example", "seed", "label", "sampler", "steps", "guidance")
 SAMPLERS = ("ddim", "ddpm")
 STEPS = (1, 1000)  # what the sampler may be asked for
 GUIDANCE = (1.0, 7.0)
 MAX_SEED = 2**31 - 1
 
-# --- which picture ------------------------------------------------------------------
+
+# --- the panel ----------------------------------------------------------------------
 
 
-def current_view(explorer: Explorer) -> dict[str, str]:
-    """Return what is asked about: from the link, else from before, else the gallery."""
-    if "next_view" in st.session_state:
-        ask_about(st.session_state.pop("next_view"))
-    link = {key: st.query_params[key] for key in LINK_KEYS if key in st.query_params}
-    new = link.keys() & ORIGINS.keys() and link != st.session_state.get("linked")
-    if not st.session_state.pop("own_run", False) and new:
-        ask_about(link)
-    if "view" not in st.session_state:
-        ask_about(first_view(explorer))
-    view = st.session_state.view
-    st.session_state.setdefault("origin", origin_of(view))  # lost on other pages
-    st.session_state.linked = {key: view[key] for key in LINK_KEYS if key in view}
-    wanted = {"collection": explorer.name, **st.session_state.linked}
-    if st.query_params.to_dict() != wanted:
-        st.query_params.from_dict(wanted)
-    return view
+@dataclass(frozen=True)
+class Asked:
+    """What a page is asked about.
 
-
-def ask_about(view: dict[str, str]) -> None:
-    """Make a picture the one that is asked about."""
-    shared.leave_jobs()
-    st.session_state.view = view
-    st.session_state.origin = origin_of(view)
-
-
-def origin_of(view: dict[str, str]) -> str:
-    """Return which of the four ways a picture was chosen in."""
-    return next(key for key in ORIGINS if key in view)
-
-
-def first_view(explorer: Explorer) -> dict[str, str]:
-    """Return what to ask about before anybody chose."""
-    if explorer.gallery.empty:
-        return {"example": str(explorer.examples.table.index[0])}
-    return {"sample": str(explorer.gallery.index[0])}
-
-
-def ask_next(view: dict[str, str]) -> None:
-    """Make a picture the one that is asked about, from below the picker.
-
-    The picker's widgets are on the page already, so their values cannot change in this
-    run; the next one begins with the new picture.
+    Attributes:
+        query: The picture.
+        region: Box in pixels of the picture that is asked about, None for all of it.
+        place: Where the page shows its content, beside the panel.
     """
-    st.session_state.next_view = view
-    shared.run_again()
+
+    query: Query
+    region: tuple[int, int, int, int] | None
+    place: DeltaGenerator
+
+
+def show_panel(explorer: Explorer) -> Asked:
+    """Show the picture and the ways to choose another; stop the page without one."""
+    view = link.current_view(explorer)
+    st.caption(
+        f"**{text(explorer.title)}** · {explorer.num_examples:,} training pictures · "
+        f"{text(explorer.device_name)}"
+    )
+    body = st.container()
+    shared.show_credits(explorer)  # below the body, also when the page stops early
+    with body:
+        left, right = st.columns([0.26, 0.74], gap="medium")
+    with left:
+        sample = st.container()
+        pick_query(explorer, view)
+    with right:
+        try:
+            query = find_query(explorer, view)
+            region = find_region(query, view)
+        except (LookupError, ValueError) as error:
+            st.info(sentence(error))
+            st.stop()
+    if query is None:
+        sample.skeleton(height=300)
+        st.stop()
+    with sample:
+        show_sample(explorer, query, region)
+    return Asked(query, region, right)
+
+
+def find_region(
+    query: Query | None, view: dict[str, str]
+) -> tuple[int, int, int, int] | None:
+    """Return the region that a view names, None for the whole picture.
+
+    A `ValueError` holds the sentence to show where it is no region.
+    """
+    if query is None or "region" not in view:
+        return None
+    region = parse_region(view["region"])
+    check_region(region, query.pixels.shape[-1])
+    return region
+
+
+def show_sample(
+    explorer: Explorer, query: Query, region: tuple[int, int, int, int] | None
+) -> None:
+    """Show the picture that is asked about, and how to ask about a part of it."""
+    height, width = query.pixels.shape[-2:]
+    components.region(
+        reading.data_uri(reading.enlarged(reading.png(query.pixels))),
+        query.description,
+        (width, height),
+        region,
+        "sample_region",
+        on_draw=lambda: set_region(st.session_state.sample_region.drawn),
+    )
+    title, *rest = query.description.split(" · ")
+    if query.facts.get("guidance_scale", 1) != 1:
+        rest.append(f"guidance {query.facts['guidance_scale']:g}")
+    heading(title, " · ".join(rest))
+    show_region_controls((width, height), region)
+    if not query.drawn:
+        offer_inversion(explorer, query)
+
+
+def set_region(box: list[int] | None) -> None:
+    """Ask about a box of the picture, or about all of it."""
+    if box is not None:
+        box = ",".join(str(int(side)) for side in box)
+    change_view(region=box)
+
+
+def show_region_controls(
+    size: tuple[int, int], region: tuple[int, int, int, int] | None
+) -> None:
+    """Say which part of the picture is asked about, with sliders to change it."""
+    width, height = size
+    x0, y0, x1, y1 = region or (0, 0, width, height)
+    st.session_state.across, st.session_state.down = (x0, x1), (y0, y1)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        said = "Asked about: a part" if region else "Part of it"
+        with st.popover(
+            said,
+            icon=":material/crop:",
+            help="Ask about one part of the picture only. With a mouse, drag a box on "
+            "the picture; the sliders do the same.",
+        ):
+            st.slider(
+                "From left to right",
+                0,
+                width,
+                key="across",
+                on_change=region_from_sliders,
+                args=(size,),
+                help="Columns of pixels that are asked about",
+            )
+            st.slider(
+                "From top to bottom",
+                0,
+                height,
+                key="down",
+                on_change=region_from_sliders,
+                args=(size,),
+                help="Rows of pixels that are asked about",
+            )
+        if region:
+            st.button(
+                "All of it",
+                type="tertiary",
+                help="Ask about the whole picture again",
+                on_click=set_region,
+                args=(None,),
+            )
+
+
+def region_from_sliders(size: tuple[int, int]) -> None:
+    """Ask about the box that the sliders say, if it has any pixels."""
+    (x0, x1), (y0, y1) = st.session_state.across, st.session_state.down
+    if x0 == x1 or y0 == y1:
+        return
+    whole = (x0, y0, x1, y1) == (0, 0, *size)
+    set_region(None if whole else [x0, y0, x1, y1])
+
+
+def offer_inversion(explorer: Explorer, query: Query) -> None:
+    """Offer approximate sampling steps for a picture that the model did not draw."""
+    st.session_state.inverted = query.inverted
+    st.toggle(
+        "Approximate drawing steps",
+        key="inverted",
+        help=text(explorer.trajectory_note(query)),
+        on_change=lambda: change_view(
+            inverted="1" if st.session_state.inverted else None
+        ),
+    )
+
+
+# --- which picture ------------------------------------------------------------------
 
 
 def whole(view: dict[str, str], key: str, default: int | None = None) -> int | None:
@@ -99,11 +205,13 @@ def find_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
     """
     if "sample" in view:
         return explorer.query_from_gallery(whole(view, "sample"))
+    if "seed" in view:
+        return generated_query(explorer, view)
     if "example" in view:
-        return explorer.query_from_example(whole(view, "example"))
-    if "upload" in view:
-        return explorer.query_from_upload(*st.session_state.uploaded)
-    return generated_query(explorer, view)
+        query = explorer.query_from_example(whole(view, "example"))
+    else:
+        query = explorer.query_from_upload(*st.session_state.uploaded)
+    return explorer.inverted(query) if view.get("inverted") == "1" else query
 
 
 def generated_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
@@ -131,7 +239,7 @@ def generated_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
             f"{GUIDANCE[1]:g} are possible."
         )
     settings = (label, seed, sampler, steps, guidance)
-    return shared.result_of(
+    return waiting.result_of(
         "picture",
         f"{explorer.fingerprint}/generate/{settings}",
         lambda progress: explorer.generate(*settings, progress=progress),
@@ -152,6 +260,7 @@ def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
         label_visibility="collapsed",
         width="stretch",
         wrap=True,
+        help="Which picture to ask about",
     )
     choose = {
         "sample": pick_from_gallery,
@@ -171,7 +280,7 @@ def pick_from_gallery(explorer: Explorer, view: dict[str, str]) -> None:
     items = [
         {
             "id": int(sample),
-            "src": shared.picture_uri(
+            "src": components.picture_uri(
                 explorer.fingerprint, "sample", int(sample), explorer
             ),
             "alt": f"Sample {sample}: {class_words(explorer, row)}, seed {row['seed']}",
@@ -179,7 +288,7 @@ def pick_from_gallery(explorer: Explorer, view: dict[str, str]) -> None:
         for sample, row in explorer.gallery.iterrows()
     ]
     strip = {"title": "Gallery", "tone": "neutral", "empty": "", "tiles": items}
-    shared.tiles(
+    components.tiles(
         [strip],
         "gallery",
         layout="gallery",
@@ -212,10 +321,11 @@ def pick_class(explorer: Explorer, view: dict[str, str]) -> int | None:
     for column in table.columns:
         values = ["", *sorted(table[column].unique())]
         chosen[column] = st.selectbox(
-            shared.column_name(column),
+            column_name(column),
             values,
             index=values.index(table.loc[label, column]) if label in table.index else 0,
             format_func=lambda value: str(value) or "any",
+            help="The class that the model is told",
         )
     if "" in chosen.values():
         return None
@@ -240,6 +350,7 @@ def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
             format_func=str.upper,
             default="ddpm" if view.get("sampler") == "ddpm" else "ddim",
             required=True,
+            help="DDIM is quick and without chance; DDPM adds noise at every step",
         )
         steps = st.number_input(
             "Steps",
@@ -270,7 +381,11 @@ def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
 def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
     """Show the upload."""
     with st.form("upload", border=False):
-        file = st.file_uploader("A picture: PNG, JPEG or WebP", key="file")
+        file = st.file_uploader(
+            "A picture: PNG, JPEG or WebP",
+            key="file",
+            help="It is made as small as the pictures that the model knows",
+        )
         label = pick_class(explorer, {})
         st.caption("It stays on this machine and is not part of the link.")
         if not st.form_submit_button("Ask about it", type="primary"):
@@ -288,6 +403,7 @@ def pick_training_picture(explorer: Explorer, view: dict[str, str]) -> None:
         "Find a training picture",
         placeholder="words, or its number",
         key="search",
+        help="Words are matched with what the pictures show (CLIP)",
     ).strip()
     if not words:
         st.caption("Which training pictures made another training picture likely?")
@@ -300,9 +416,9 @@ def pick_training_picture(explorer: Explorer, view: dict[str, str]) -> None:
         "title": "Found",
         "tone": "neutral",
         "empty": "",
-        "tiles": [shared.example_tile(explorer, example) for example in found],
+        "tiles": [components.example_tile(explorer, example) for example in found],
     }
-    shared.tiles(
+    components.tiles(
         [strip],
         "found",
         layout="gallery",
@@ -319,7 +435,7 @@ def find_examples(explorer: Explorer, words: str) -> list[int]:
     try:
         return search(explorer.fingerprint, words, explorer)
     except (LookupError, ValueError) as error:
-        st.info(shared.sentence(error))
+        st.info(sentence(error))
         return []
 
 

@@ -8,7 +8,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.explorer import open_explorer
-from pages import shared
+from core.lenses import METHODS, Lens
+from pages import lens_picker, waiting
+from pages.words import sentence, text
 
 APP = Path(__file__).resolve().parent.parent / "app.py"
 PATIENCE = 120  # seconds, on a busy machine
@@ -63,6 +65,22 @@ def wait_for(app: AppTest, text: str) -> AppTest:
     return app
 
 
+def wait_for_jobs(app: AppTest) -> AppTest:
+    """Run the page again until nothing is being computed for it."""
+    end = time.monotonic() + PATIENCE
+    while not all(job.finished.is_set() for job in app.session_state.jobs.values()):
+        assert time.monotonic() < end, list(app.session_state.jobs)
+        time.sleep(0.1)
+        app.run()
+    app.run()
+    return app
+
+
+def first_example(root: Path) -> int:
+    """Return the number of a training picture."""
+    return int(open_explorer("glyphs", root).examples.table.index[3])
+
+
 @pytest.mark.parametrize("page", ["", "pages/collections.py"])
 def test_page_opens_without_an_error(tiny_collection, monkeypatch, page):
     app = open_app(tiny_collection, monkeypatch, page)
@@ -70,18 +88,42 @@ def test_page_opens_without_an_error(tiny_collection, monkeypatch, page):
     assert not app.warning and not app.info
 
 
-def test_gallery_picture_is_answered_at_once(tiny_collection, monkeypatch):
-    """Both lens columns are there after one run, with what the numbers mean."""
-    app = open_app(tiny_collection, monkeypatch)
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("measurements", ["measured_0", "measured_1"]),
+        ("timesteps", ["heat", "band_tops"]),
+        ("methods", ["method_ekfac", "method_clip", "damped_strips"]),
+    ],
+)
+def test_page_fills_with_pictures(tiny_collection, monkeypatch, page, shown):
+    """Every page that asks about a picture says how to read it and answers."""
+    app = wait_for_jobs(open_app(tiny_collection, monkeypatch, f"pages/{page}.py"))
+    assert not app.exception
     assert "How to read this" in words(app)
-    assert "lens_ekfac" in app.session_state and "lens_clip" in app.session_state
+    assert all(key in app.session_state for key in shown), list(app.session_state)
+
+
+def test_leaving_a_page_leaves_its_jobs(tiny_collection, monkeypatch):
+    """What a page asked for is given up on the next page, if that does not ask too."""
+    app = open_app(tiny_collection, monkeypatch, "pages/timesteps.py")
+    assert "curve" in app.session_state.jobs
+    app.switch_page("pages/collections.py").run()
+    assert not app.session_state.jobs
+
+
+def test_gallery_picture_fills_both_columns(tiny_collection, monkeypatch):
+    """Both lens columns are there, with what the numbers mean."""
+    app = wait_for_jobs(open_app(tiny_collection, monkeypatch))
+    assert "How to read this" in words(app)
+    assert "lens_0" in app.session_state and "lens_1" in app.session_state
 
 
 def test_credits_stand_on_every_page_that_shows_art(tiny_collection, monkeypatch):
     credits = open_explorer("glyphs", tiny_collection).credits
-    for page in ("", "pages/collections.py"):
+    for page in ("", "pages/measurements.py", "pages/collections.py"):
         shown = words(open_app(tiny_collection, monkeypatch, page))
-        assert all(shared.text(line) in shown for line in credits), page
+        assert all(text(line) in shown for line in credits), page
 
 
 def test_page_says_what_it_computes_on(tiny_collection, monkeypatch):
@@ -96,8 +138,87 @@ def test_link_opens_the_same_view(tiny_collection, monkeypatch):
     sample = str(explorer.gallery.index[-1])
     app = open_app(tiny_collection, monkeypatch, sample=sample)
     expected = explorer.query_from_gallery(int(sample)).description.split(" · ")
-    assert all(shared.text(part) in words(app) for part in expected)
+    assert all(text(part) in words(app) for part in expected)
     assert address(app) == {"collection": "glyphs", "sample": sample}
+
+
+def test_link_opens_the_same_lenses_region_and_details(tiny_collection, monkeypatch):
+    """Three columns, a part of the picture, and one training picture's details."""
+    link = {
+        "sample": "0",
+        "region": "2,2,10,12",
+        "lenses": "ekfac.loss.0-500~pixel~gradient.loss",
+        "detail": str(first_example(tiny_collection)),
+    }
+    app = wait_for_jobs(open_app(tiny_collection, monkeypatch, **link))
+    assert not app.exception
+    assert address(app) == {"collection": "glyphs", **link}
+    assert [f"lens_{place}" in app.session_state for place in range(4)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert "The picture asked about" in words(app)
+    assert "the marked part" in words(app)
+
+
+def test_every_lens_survives_the_link():
+    """A code names one lens, and that lens has that code."""
+    ranges = (None, (0, 500), (250, 1000))
+    for method in METHODS:
+        for measurement in ("loss", "elbo", "noise-loss", "trajectory"):
+            for timesteps in ranges if lens_picker.has_timesteps(method) else (None,):
+                lens = Lens(method, measurement, timesteps)
+                code = lens_picker.code_of(lens)
+                assert lens_picker.lens_of(code).canonical() == lens.canonical(), code
+                assert lens_picker.code_of(lens_picker.lens_of(code)) == code
+
+
+def test_preset_sets_the_columns_and_the_link(tiny_collection, monkeypatch):
+    app = open_app(tiny_collection, monkeypatch)
+    app.pills(key="preset").set_value("Structure or detail").run()
+    assert address(app)["lenses"] == "ekfac.loss.500-1000~ekfac.loss.0-500"
+    app = wait_for_jobs(app)
+    assert not app.exception and not app.warning
+    # A control changes its own column only, and no preset is chosen any more.
+    app.selectbox(key="method_1").set_value("pixel").run()
+    assert address(app)["lenses"] == "ekfac.loss.500-1000~pixel"
+    assert app.pills(key="preset").value is None
+    app.button(key="close_0").click().run()
+    assert address(app)["lenses"] == "pixel"
+
+
+def test_sliders_choose_a_part_of_the_picture(tiny_collection, monkeypatch):
+    """The keyboard's way to draw a box; another picture is asked about as a whole."""
+    app = open_app(tiny_collection, monkeypatch, sample="0")
+    size = app.slider(key="across").max
+    app.slider(key="across").set_value((1, 9)).run()
+    assert address(app)["region"] == f"1,0,9,{size:g}"
+    app.slider(key="across").set_value((0, size)).run()
+    assert "region" not in address(app)
+
+
+def test_training_picture_has_no_trajectory_until_one_is_found(
+    tiny_collection, monkeypatch
+):
+    """The column says so in one sentence; the toggle asks for an approximate one."""
+    example = str(first_example(tiny_collection))
+    link = {"example": example, "lenses": "ekfac.trajectory"}
+    app = wait_for_jobs(open_app(tiny_collection, monkeypatch, **link))
+    assert "did not draw this picture" in app.warning[0].value
+    app = wait_for_jobs(app.toggle(key="inverted").set_value(True).run())
+    assert address(app)["inverted"] == "1"
+    assert not app.warning and "approximate" in words(app)
+
+
+def test_damping_re_ranks(tiny_collection, monkeypatch):
+    """The own damping agrees with itself; a huge one gives another order."""
+    app = wait_for_jobs(open_app(tiny_collection, monkeypatch, "pages/methods.py"))
+    assert "whole order +1.00" in words(app)
+    app = wait_for_jobs(app.select_slider(key="damping").set_value(4).run())
+    assert "agrees with the own damping" in words(app)
+    assert "whole order +1.00" not in words(app)
 
 
 def test_training_picture_is_answered_by_the_queue(tiny_collection, monkeypatch):
@@ -141,7 +262,7 @@ def test_waiting_visitor_sees_the_place_in_line_and_can_cancel(
     tiny_collection, monkeypatch
 ):
     """While another question is being computed, ours waits; a cancel takes it out."""
-    gate, queue = threading.Event(), shared.job_queue()
+    gate, queue = threading.Event(), waiting.job_queue()
 
     def hold(progress):
         gate.wait(PATIENCE)
@@ -151,7 +272,7 @@ def test_waiting_visitor_sees_the_place_in_line_and_can_cancel(
         example = open_explorer("glyphs", tiny_collection).examples.table.index[5]
         app = open_app(tiny_collection, monkeypatch, example=str(example))
         cancel = next(button for button in app.button if button.label == "Cancel")
-        assert queue.report(app.session_state.jobs["answers"]).ahead == 1
+        assert queue.report(app.session_state.jobs["answer 0"]).ahead == 1
         cancel.click().run()
         assert "Stopped." in words(app)
         again = next(button for button in app.button if button.label == "Start again")
@@ -174,6 +295,10 @@ def test_waiting_visitor_sees_the_place_in_line_and_can_cancel(
         ({"seed": "1", "label": "777"}, "777"),
         ({"seed": "1", "sampler": "magic"}, "magic"),
         ({"collection": "nothing"}, "nothing"),
+        ({"sample": "0", "lenses": "magic"}, "a lens 'magic'"),
+        ({"sample": "0", "lenses": "ekfac.loss.900-5"}, "is not inside"),
+        ({"sample": "0", "region": "9,9,1,1"}, "9,9,1,1"),
+        ({"sample": "0", "region": "a"}, "no region"),
     ],
 )
 def test_bad_link_is_answered_with_one_sentence(
@@ -185,7 +310,7 @@ def test_bad_link_is_answered_with_one_sentence(
     assert said in app.info[0].value.replace("\\", "")
 
 
-@pytest.mark.parametrize("page", ["", "pages/collections.py"])
+@pytest.mark.parametrize("page", ["", "pages/methods.py", "pages/collections.py"])
 def test_empty_folder_says_how_to_make_a_collection(tmp_path, monkeypatch, page):
     app = open_app(tmp_path, monkeypatch, page)
     assert not app.exception
@@ -195,7 +320,7 @@ def test_empty_folder_says_how_to_make_a_collection(tmp_path, monkeypatch, page)
 def test_text_from_data_cannot_become_markdown():
     """No character with a meaning is left unescaped; shortcodes are broken up."""
     hostile = "[x](http://evil) ![i](a) **b** `c` <b> $x$ :red[no] :smile: # | ~"
-    escaped = shared.text(hostile)
+    escaped = text(hostile)
     for mark in "[]()!*`<>$#|~_":
         assert all(
             escaped[place - 1] == "\\"
@@ -206,5 +331,5 @@ def test_text_from_data_cannot_become_markdown():
 
 
 def test_quoted_commands_in_errors_stay_code():
-    said = shared.sentence(LookupError("No [x]. Run `python -m precompute build`."))
+    said = sentence(LookupError("No [x]. Run `python -m precompute build`."))
     assert said == "No \\[x\\]\\. Run `python -m precompute build`\\."

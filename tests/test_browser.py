@@ -1,12 +1,14 @@
 """The whole app in a real browser: pictures arrive, uploads are answered, no errors."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -178,20 +180,77 @@ def test_what_is_no_picture_is_refused_with_a_sentence(page, address):
     playwright.expect(said).to_be_visible()
 
 
-def test_phone_shows_no_horizontal_overflow(page, address):
-    page.set_viewport_size({"width": 390, "height": 844})
-    for path in ("", "/collections"):
-        page.goto(address)
+def open_page(page, name: str) -> None:
+    """Go to a page by its link at the top, in the sidebar on a phone."""
+    link = page.get_by_role("link", name=name, exact=True)
+    expand = page.get_by_test_id("stExpandSidebarButton")
+    if page.viewport_size["width"] < 500 and expand.is_visible():
+        expand.click()
+    link.first.click()
+    playwright.expect(page).to_have_url(re.compile(name.lower()))
+
+
+FILLED = {  # a strip, or a table, that a page shows once it is answered
+    "Measurements": "Made it less likely",
+    "Timesteps": "Influence of the strongest",
+    "Methods": "Agreement between lenses",
+    "Collections": None,
+}
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_every_page_fills_and_is_never_too_wide(page, address, width):
+    """No console error, and at no width a page that scrolls sideways."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(address)
+    playwright.expect(strip(page, "Least similar").first).to_be_visible()
+    assert_fits(page)
+    for name, filled in FILLED.items():
+        open_page(page, name)
+        if filled:
+            region = page.get_by_role("region", name=filled).first
+            playwright.expect(region).to_be_visible()
         settle(page)
-        if path:
-            page.get_by_test_id("stExpandSidebarButton").click()
-            page.get_by_role("link", name="Collections").click()
-        else:
-            playwright.expect(strip(page, "Least similar").first).to_be_visible()
-        settle(page)
-        widths = page.evaluate(
-            """() => [document.documentElement, ...document.querySelectorAll(
-                '[data-testid="stMain"], [data-testid="stMainBlockContainer"]')]
-                .map(e => [e.scrollWidth, e.clientWidth])"""
-        )
-        assert all(content <= frame for content, frame in widths), (path, widths)
+        assert_fits(page)
+
+
+def assert_fits(page) -> None:
+    """Check that nothing is wider than the window."""
+    widths = page.evaluate(
+        """() => [document.documentElement, ...document.querySelectorAll(
+            '[data-testid="stMain"], [data-testid="stMainBlockContainer"]')]
+            .map(e => [e.scrollWidth, e.clientWidth])"""
+    )
+    assert all(content <= frame for content, frame in widths), (page.url, widths)
+
+
+def test_box_on_the_picture_asks_about_that_part(page, address):
+    """A drag marks whole pixels, the link names them, and the columns answer."""
+    page.goto(address)
+    strip(page, "Made it more likely").first.wait_for()
+    bounds = page.locator(".ground img").bounding_box()
+
+    def point(share):
+        sides = (("x", "width"), ("y", "height"))
+        return (bounds[start] + share * bounds[length] for start, length in sides)
+
+    page.mouse.move(*point(0.26))
+    page.mouse.down()
+    page.mouse.move(*point(0.74))
+    page.mouse.up()
+    page.wait_for_url("**region=*")
+    box = unquote(page.url.split("region=")[1].split("&")[0]).split(",")
+    assert [int(side) for side in box] == [16, 16, 48, 48]  # of 64 pixels
+    playwright.expect(page.get_by_text("the marked part").first).to_be_visible()
+    playwright.expect(strip(page, "Made it more likely").first).to_be_visible()
+
+
+def test_preset_changes_the_columns_and_the_link_brings_them_back(page, address):
+    page.goto(address)
+    page.get_by_text("Structure or detail", exact=True).click()
+    page.wait_for_url("**lenses=*")
+    strips = page.get_by_role("region", name="Made it less likely")
+    playwright.expect(strips).to_have_count(2)
+    page.goto(page.url)
+    playwright.expect(strips).to_have_count(2)
+    playwright.expect(page.get_by_text("First 10", exact=True)).to_be_visible()

@@ -36,8 +36,49 @@ def test_every_bar_has_the_same_room():
     assert height(12) - height(6) == height(6) - height(0)
 
 
-def test_overlap_is_drawn_as_a_share_of_the_first_k():
-    frame = pd.DataFrame({"count": [5, 10], "shared": [5, 4], "chance": [0.5, 2.0]})
-    lenses, chance = figures.overlap_curve(frame).data
-    assert list(lenses.y) == [1.0, 0.4]
-    assert list(chance.y) == [0.1, 0.2]
+def test_curve_is_drawn_between_its_standard_errors():
+    """The band goes up one error and back down the other; no error, no width."""
+    frame = pd.DataFrame({
+        "low": [0, 10],
+        "high": [10, 30],
+        "value": [2.0, 4.0],
+        "error": [0.5, np.nan],
+    })
+    band, line = figures.timestep_curve(frame, "loss").data
+    assert list(line.x) == [5, 20]
+    assert list(line.y) == [2, 4]
+    assert list(band.x) == [5, 20, 20, 5]
+    assert list(band.y) == [2.5, 4, 4, 1.5]
+
+
+def test_each_lens_has_its_own_line():
+    """Colour alone never tells two lines apart; bins without a picture are gaps."""
+    frame = pd.DataFrame({
+        "lens": ["a", "a", "<b>b", "<b>b"],
+        "place": [0.0, 1.0, 0.0, 1.0],
+        "pictures": [3, 0, 1, 2],
+    })
+    first, second = figures.distribution(frame).data
+    assert first.line.dash != second.line.dash
+    assert first.y[0] == 3 and np.isnan(first.y[1])
+    assert "<" not in second.name
+
+
+def test_weights_are_drawn_on_a_logarithmic_axis():
+    frame = pd.DataFrame({
+        "timestep": [0, 1, 0, 1],
+        "weight": [1.0, 1.0, 100.0, 0.01],
+        "measurement": ["loss", "loss", "ELBO", "ELBO"],
+    })
+    figure = figures.weights(frame)
+    assert [line.name for line in figure.data] == ["loss", "ELBO"]
+    assert list(figure.data[1].y) == [100, 0.01]
+    assert figure.layout.yaxis.type == "log"
+
+
+def test_every_dot_carries_its_picture():
+    """The id goes with the dot, because a selection's row numbers mean nothing."""
+    frame = pd.DataFrame({"x": [1, 2], "y": [3, 4], "id": [7, 9], "name": ["a", "<b>"]})
+    (dots,) = figures.scatter(frame, "loss", "ELBO").data
+    assert list(dots.customdata) == [7, 9]
+    assert list(dots.text) == ["a", "‹b›"]

@@ -1,0 +1,182 @@
+"""Methods: one picture under every method, how far they agree, what each costs."""
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from core import reading
+from core.answers import Answer, Query
+from core.explorer import Explorer, Lens
+from core.lenses import METHODS
+from pages import lens_picker, lens_views, picker, shared, waiting
+from pages.words import duration, heading, how_to_read, sentence, signed, size, text
+
+TOP = 6  # training pictures shown of each method
+POWERS = tuple(range(-4, 5))  # of ten, times the collection's own damping
+
+
+def ask_every_method(
+    explorer: Explorer, asked: picker.Asked, methods: list[str]
+) -> dict[str, Answer | str] | None:
+    """Return each method's answer, or the sentence why it has none; None meanwhile."""
+    lenses = [lens_picker.in_region(Lens(name), asked.region) for name in methods]
+
+    def work(progress):
+        found = {}
+        for lens in lenses:
+            title = METHODS[lens.method].title
+
+            def tell(done: int, total: int, doing: str, title=title) -> None:
+                progress(done, total, f"{title}: {doing}")
+
+            try:
+                found[lens.method] = explorer.answer(asked.query, lens, tell)
+            except (LookupError, ValueError) as error:
+                found[lens.method] = sentence(error)
+        return found
+
+    key = f"{explorer.fingerprint}/{asked.query.key}/{lenses}"
+    return waiting.result_of("methods", key, work, height=900)
+
+
+def cost_words(row: pd.Series) -> str:
+    """Return what a method's preparation took, in words."""
+    if not np.isfinite(row["seconds"]):
+        return "nothing to prepare beyond the collection"
+    said = f"prepared once in {duration(row['seconds'])}"
+    if np.isfinite(row["bytes"]):
+        said += f", {size(row['bytes'])}"
+    return said
+
+
+def show_method(explorer: Explorer, row: pd.Series, answer: Answer | str) -> int | None:
+    """Show the strongest pictures of one method; return the one clicked."""
+    facts = METHODS[row.name]
+    heading(facts.title, f"{lens_picker.KINDS[facts.kind]} · {cost_words(row)}")
+    if isinstance(answer, str):
+        st.info(answer)
+        return None
+    picked = lens_views.show_strips(
+        explorer, answer, [], f"method_{row.name}", ("for",), TOP
+    )
+    st.caption(f"{text(facts.meaning)} :gray[{text(facts.paper)}]")
+    return picked
+
+
+def show_damping(explorer: Explorer, asked: picker.Asked) -> int | None:
+    """Show EK-FAC under another damping, which re-ranks at once."""
+    heading(
+        "Damping, live",
+        "How cautious influence is: large values trust only what the model has "
+        "learned firmly, and end at the plain gradient product",
+    )
+    own = float(explorer.provenance["damping"])
+    power = st.select_slider(
+        "Times the collection’s own damping",
+        POWERS,
+        value=0,
+        key="damping",
+        format_func=lambda value: "own" if value == 0 else f"×{10.0**value:g}",
+        help="Added to the curvature of the loss before it is inverted (λ, App. J.5)",
+    )
+    damping = None if power == 0 else own * 10.0**power
+    # Both are asked from the sketch: a stored exact answer would differ by that alone.
+    lenses = [
+        lens_picker.in_region(Lens("ekfac", damping=value, form="sketch"), asked.region)
+        for value in (None, damping)
+    ]
+    base, damped = lens_views.ask_all(explorer, asked.query, lenses, "damped")
+    if damped is None or base is None:
+        waiting.shown(f"damped {int(base is not None)}", height=200)
+        return None
+    st.caption(
+        f"λ = {damping or own:.2g} · agrees with the own damping: "
+        f"{reading.overlap(base, damped, 10)} of the first 10, whole order "
+        f"{signed(reading.rank_correlation(base, damped))}"
+    )
+    return lens_views.show_strips(
+        explorer, damped, [base], "damped_strips", ("for", "against")
+    )
+
+
+def show_missing(facts: pd.DataFrame) -> None:
+    """Say which methods cannot answer here, why, and what makes them."""
+    missing = facts[~facts["available"].astype(bool)]
+    if missing.empty:
+        return
+    with st.expander(
+        f"{len(missing)} methods that are not prepared here",
+        icon=":material/construction:",
+    ):
+        for name, row in missing.iterrows():
+            why = sentence(LookupError(row["why_not"] or "It is not prepared here."))
+            st.markdown(f"**{text(METHODS[name].title)}** · :gray[{why}]")
+
+
+def show_costs(facts: pd.DataFrame) -> None:
+    """Show what every method took to prepare, as a table."""
+    heading("What each costs", "Prepared once for the whole collection")
+    table = pd.DataFrame({
+        "method": [METHODS[name].title for name in facts.index],
+        "here": facts["available"].astype(bool),
+        "time": [
+            duration(value) if np.isfinite(value) else "–" for value in facts["seconds"]
+        ],
+        "space": [
+            size(value) if np.isfinite(value) else "–" for value in facts["bytes"]
+        ],
+    })
+    st.dataframe(
+        table,
+        hide_index=True,
+        width="stretch",
+        height="content",
+        alt="Seconds and bytes of every method",
+    )
+
+
+def show_all(
+    explorer: Explorer,
+    query: Query,
+    facts: pd.DataFrame,
+    found: dict[str, Answer | str],
+) -> int | None:
+    """Show a card per method and their agreement; return the picture clicked."""
+    answered = [answer for answer in found.values() if isinstance(answer, Answer)]
+    if len(answered) > 1:
+        with st.container(border=True):
+            lens_views.show_agreement(answered, "methods")
+    clicked = None
+    cards = st.grid(2, min_column_width=320)
+    for name, answer in found.items():
+        with cards.container(border=True, height="stretch"):
+            picked = show_method(explorer, facts.loc[name], answer)
+            clicked = clicked if picked is None else picked
+    return clicked
+
+
+explorer = shared.chosen_explorer()
+asked = picker.show_panel(explorer)
+with asked.place:
+    how_to_read(
+        "The same picture, asked in every way there is. Where methods that should "
+        "measure the same disagree, trust neither order much."
+    )
+    waiting.wait_briefly([lens_picker.ask_method_facts(explorer)])
+    facts = waiting.shown("method facts", height=900)
+    if facts is None:
+        st.stop()
+    ready = [name for name in METHODS if facts.at[name, "available"]]
+    found = ask_every_method(explorer, asked, ready)
+    clicked, answers = None, []
+    if found is not None:
+        clicked = show_all(explorer, asked.query, facts, found)
+        answers = [answer for answer in found.values() if isinstance(answer, Answer)]
+    with st.container(border=True):
+        picked = show_damping(explorer, asked)
+        clicked = clicked if picked is None else picked
+    show_missing(facts)
+    with st.container(border=True):
+        show_costs(facts)
+    lens_views.show_chosen_detail(explorer, asked.query, answers, clicked)
+shared.wake(explorer.fingerprint, explorer)

@@ -1,0 +1,80 @@
+// The picture asked about; a rectangle dragged over it asks about that part only.
+// A finger scrolls the page as ever: the sliders below do the same for it.
+
+function element(tag, className) {
+  const node = document.createElement(tag);
+  node.className = className;
+  return node;
+}
+
+function place(node, box, size) {
+  const [x0, y0, x1, y1] = box;
+  node.style.left = `${(100 * x0) / size[0]}%`;
+  node.style.top = `${(100 * y0) / size[1]}%`;
+  node.style.width = `${(100 * (x1 - x0)) / size[0]}%`;
+  node.style.height = `${(100 * (y1 - y0)) / size[1]}%`;
+}
+
+// The whole pixels that a drag between two points covers, at least one.
+function covered(from, to, size) {
+  const box = [];
+  for (const axis of [0, 1]) {
+    const low = Math.floor(Math.min(from[axis], to[axis]) * size[axis]);
+    const high = Math.ceil(Math.max(from[axis], to[axis]) * size[axis]);
+    box[axis] = Math.max(0, Math.min(low, size[axis] - 1));
+    box[axis + 2] = Math.min(size[axis], Math.max(high, box[axis] + 1));
+  }
+  return box;
+}
+
+export default function (component) {
+  const { data, parentElement, setTriggerValue } = component;
+  const signature = JSON.stringify(data);
+  if (parentElement.shown === signature) return;
+  parentElement.shown = signature;
+
+  const frame = element("div", "picture");
+  const ground = element("div", "ground");
+  const image = element("img", "");
+  image.src = data.src;
+  image.alt = data.alt;
+  image.draggable = false;
+  const box = element("div", "box");
+  box.hidden = !data.box;
+  if (data.box) place(box, data.box, data.size);
+  ground.append(image, box);
+  frame.append(ground);
+
+  let start = null;
+  const point = (event) => {
+    const bounds = image.getBoundingClientRect();
+    return [
+      (event.clientX - bounds.left) / bounds.width,
+      (event.clientY - bounds.top) / bounds.height,
+    ];
+  };
+  ground.onpointerdown = (event) => {
+    if (event.pointerType === "touch" || event.button !== 0) return;
+    start = point(event);
+    ground.setPointerCapture(event.pointerId);
+  };
+  ground.onpointermove = (event) => {
+    if (!start) return;
+    box.hidden = false;
+    place(box, covered(start, point(event), data.size), data.size);
+  };
+  ground.onpointerup = (event) => {
+    if (!start) return;
+    const drawn = covered(start, point(event), data.size);
+    start = null;
+    // A click without a drag means nothing.
+    if (drawn[2] - drawn[0] < 3 || drawn[3] - drawn[1] < 3) {
+      box.hidden = !data.box;
+      if (data.box) place(box, data.box, data.size);
+      return;
+    }
+    setTriggerValue("drawn", drawn);
+  };
+  parentElement.querySelector(".picture")?.remove();
+  parentElement.append(frame);
+}

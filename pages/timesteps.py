@@ -1,0 +1,158 @@
+"""Timesteps: at which noise levels a picture is hard, and which pictures matter there.
+
+Low noise levels decide detail, high ones structure.
+"""
+
+import numpy as np
+import streamlit as st
+
+from core import comparison, figures
+from core.explorer import BandAnswers, Explorer, Lens
+from core.lenses import MEASUREMENTS
+from pages import components, lens_picker, lens_views, picker, shared, waiting
+from pages.words import heading, how_to_read, text
+
+MEASURED = ("loss", "elbo", "trajectory")
+ROWS = 12  # training pictures in the heat map
+TOP = 5  # training pictures at each noise level
+
+
+def show_curve(explorer: Explorer, asked: picker.Asked, measurement: str) -> bool:
+    """Show the measured value over the noise levels; return whether it is there."""
+    facts = MEASUREMENTS[measurement]
+    heading(
+        f"{facts.title} at each noise level",
+        f"{facts.unit}; the pale band is one standard error",
+    )
+    frame = waiting.result_of(
+        "curve",
+        f"{explorer.fingerprint}/{asked.query.key}/{asked.region}/{measurement}/curve",
+        lambda progress: explorer.timestep_losses(
+            asked.query, measurement, region=asked.region, progress=progress
+        ),
+        height=260,
+    )
+    if frame is None:
+        return False
+    frame = frame.rename(
+        columns={
+            "timestep_low": "low",
+            "timestep_high": "high",
+            "cost": "value",
+            "standard_error": "error",
+        }
+    )
+    hardest = frame.loc[frame["value"].idxmax()]
+    st.plotly_chart(
+        figures.timestep_curve(frame, facts.title),
+        config=lens_views.CHART,
+        key="curve",
+        alt=f"{facts.title} over the noise levels, largest between "
+        f"{hardest['low']:g} and {hardest['high']:g}.",
+    )
+    return True
+
+
+def show_heat_map(explorer: Explorer, bands: BandAnswers) -> int | None:
+    """Show the pictures that matter most, and when; return the one clicked."""
+    heading(
+        "When each picture matters",
+        "Green: removing it would hurt at this noise level; orange: it would help. "
+        "100 is the strongest of all; a row adds up to the picture’s influence.",
+    )
+    places = comparison.strongest_over_bands(bands.scores, ROWS)
+    largest = float(np.abs(bands.scores[:, places]).max()) or 1.0
+    return components.matrix(
+        [str(low) for low in bands.edges[:-1]],
+        [heat_row(explorer, bands, int(place), largest) for place in places],
+        "heat",
+        layout="heat",
+        alt="Influence of the strongest training pictures at each noise level, from "
+        "detail to structure",
+    )
+
+
+def heat_row(
+    explorer: Explorer, bands: BandAnswers, place: int, largest: float
+) -> dict:
+    """Return the row of a training picture in the heat map."""
+    example = int(bands.example_ids[place])
+    tile = components.example_tile(explorer, example)
+    names = comparison.band_names(bands.edges)
+    cells = [
+        {
+            "text": f"{round(100 * score / largest)}".replace("-", "−"),
+            "strength": float(score) / largest,
+            "title": f"noise {name}: {score / len(bands.example_ids):.3g} "
+            f"± {error / len(bands.example_ids):.2g}",
+        }
+        for name, score, error in zip(
+            names,
+            bands.scores[:, place],
+            bands.standard_errors[:, place],
+            strict=True,
+        )
+    ]
+    label = ", ".join(tile["lines"])
+    return {"id": example, "src": tile["src"], "label": label, "cells": cells}
+
+
+def show_band_tops(explorer: Explorer, bands: BandAnswers) -> int | None:
+    """Show the strongest pictures of every band; return the one clicked."""
+    heading(
+        f"Top {TOP} at each noise level",
+        "Left: what made its details. Right: what made its structure.",
+    )
+    tops = comparison.band_tops(bands.scores, TOP)
+    strips = [
+        {
+            "title": name,
+            "tone": "for",
+            "empty": "",
+            "tiles": [
+                components.example_tile(explorer, int(bands.example_ids[place]))
+                for place in places
+            ],
+        }
+        for name, places in zip(comparison.band_names(bands.edges), tops, strict=True)
+    ]
+    return components.tiles(strips, "band_tops", layout="bands", columns=(1, 1))
+
+
+explorer = shared.chosen_explorer()
+asked = picker.show_panel(explorer)
+with asked.place:
+    how_to_read(
+        "A picture is drawn from noise. At high noise levels its structure is decided, "
+        "at low ones its details; different training pictures matter for each."
+    )
+    measurement = st.segmented_control(
+        "Measured",
+        MEASURED,
+        default="loss",
+        required=True,
+        format_func=lambda name: MEASUREMENTS[name].title,
+        help="What is looked at over the noise levels. Sampling trajectory: the "
+        "very steps in which this picture was drawn.",
+        key="timestep_measurement",
+    )
+    lens = lens_picker.in_region(Lens("ekfac", measurement), asked.region)
+    clicked = None
+    with st.container(border=True):
+        there = show_curve(explorer, asked, measurement)
+    if not there:
+        st.stop()  # what cannot be measured has no influence either
+    with st.container(border=True):
+        bands = lens_views.ask_bands(explorer, asked.query, lens, height=620)
+        if bands is not None:
+            if bands.note:
+                st.caption(text(bands.note))
+            clicked = show_heat_map(explorer, bands)
+    if bands is not None:
+        with st.container(border=True):
+            picked = show_band_tops(explorer, bands)
+            clicked = clicked if picked is None else picked
+    answers = lens_views.ask_all(explorer, asked.query, [lens])
+    done = [answer for answer in answers if answer is not None]
+    lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
+shared.wake(explorer.fingerprint, explorer)

@@ -1,0 +1,191 @@
+"""Waiting for the model: one queue for all visitors, progress, and a cancel.
+
+Not a page. A visitor has one job per slot; a slot that a page no longer asks for is
+left, and its job stops when nobody else waits for it.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import RerunException
+
+from core.explorer import Progress
+from core.jobs import DONE, FAILED, STOPPED, WAITING, Job, JobQueue
+from pages.words import sentence, text
+
+QUICK = 0.25  # seconds; an answer that takes less needs no progress bar
+
+
+def run_again() -> None:
+    """Run the page again from the top.
+
+    Such a run begins with the address as it was at the start of this one, so it must
+    not be read as a link that somebody followed.
+    """
+    st.session_state.own_run = True
+    st.rerun()
+
+
+@st.cache_resource
+def job_queue() -> JobQueue:
+    """Return the one queue in front of the model."""
+    return JobQueue(max_kept=128)
+
+
+def _owner() -> str:
+    """Return the name under which this visitor waits."""
+    return st.session_state.setdefault("owner", uuid4().hex)
+
+
+def _jobs() -> dict[str, Job]:
+    """Return this visitor's jobs by slot."""
+    return st.session_state.setdefault("jobs", {})
+
+
+def leave_jobs() -> None:
+    """Give up everything this visitor waits for."""
+    for slot in list(_jobs()):
+        _drop(slot)
+
+
+def _drop(slot: str) -> None:
+    """Give up one job and forget it."""
+    job_queue().leave(_jobs().pop(slot), _owner())
+
+
+def _leave(slot: str) -> None:
+    """Give up one job, but remember that it was stopped."""
+    job_queue().leave(_jobs()[slot], _owner())
+
+
+@contextmanager
+def leaving_the_rest() -> Iterator[None]:
+    """Run a page, then give up the jobs that it did not ask for.
+
+    A run that a click interrupts gives up nothing: it did not come to its end.
+
+    Yields:
+        Nothing; the page runs inside.
+    """
+    asked = st.session_state.asked_slots = set()
+    try:
+        yield
+    finally:
+        if not isinstance(sys.exception(), RerunException):
+            _leave_all_but(asked)
+
+
+def _leave_all_but(asked: set[str]) -> None:
+    """Give up the jobs in other slots."""
+    for slot in set(_jobs()) - asked:
+        _drop(slot)
+
+
+def ask(slot: str, key: str, work: Callable[[Progress], Any]) -> Job:
+    """Return a visitor's job in a slot, asking the queue where it is a new one.
+
+    Args:
+        slot: What the result is for.
+        key: Names the result by values.
+        work: Called by the queue with a progress function.
+    """
+    st.session_state.setdefault("asked_slots", set()).add(slot)
+    job = _jobs().get(slot)
+    if job is None or job.key != key:
+        if job is not None:
+            _drop(slot)
+        job = _jobs()[slot] = job_queue().ask(key, _owner(), work)
+    return job
+
+
+def wait_briefly(jobs: list[Job]) -> None:
+    """Wait for jobs together, so that quick ones show no progress."""
+    end = time.monotonic() + QUICK
+    for job in jobs:
+        job.finished.wait(max(end - time.monotonic(), 0))
+
+
+def result_of(
+    slot: str, key: str, work: Callable[[Progress], Any], height: int = 460
+) -> Any | None:
+    """Return a result once the queue has it; until then show progress and a cancel.
+
+    Args:
+        slot: What the result is for.
+        key: Names the result by values.
+        work: Called by the queue with a progress function.
+        height: Pixels that the result will take, kept free for it.
+
+    Returns:
+        The result, or None while there is none.
+    """
+    wait_briefly([ask(slot, key, work)])
+    return shown(slot, height)
+
+
+def shown(slot: str, height: int = 460) -> Any | None:
+    """Return the result of a job that was asked, or show how far it is."""
+    job = _jobs()[slot]
+    if job.status == DONE:
+        return job.result
+    if job.status == STOPPED:
+        st.info("Stopped. Nothing is being computed for you.")
+    elif job.status == FAILED and isinstance(job.error, (ValueError, LookupError)):
+        st.warning(sentence(job.error))
+    elif job.status == FAILED:
+        st.warning("This could not be computed; the log of the app says why.")
+    else:
+        _watch(slot)
+        st.skeleton(height=height)
+        return None
+    st.button(
+        "Start again",
+        key=f"again_{slot}",
+        help="Ask for this once more",
+        on_click=_jobs().pop,
+        args=(slot,),
+    )
+    return None
+
+
+@st.fragment(run_every=0.6)
+def _watch(slot: str) -> None:
+    """Show how far a job is, and run the page again when it ends."""
+    job = _jobs().get(slot)
+    if job is None or job.finished.is_set():
+        run_again()
+    report = job_queue().report(job)
+    stopping = _owner() not in job.owners
+    if stopping:
+        st.progress(report.fraction, "Stopping")
+    elif report.status == WAITING:
+        others = "one question" if report.ahead == 1 else f"{report.ahead} questions"
+        st.progress(0.0, f"In line: {others} before this one")
+    else:
+        st.progress(
+            report.fraction, text(report.doing or "Loading the model") + _left(report)
+        )
+    st.button(
+        "Cancel",
+        key=f"cancel_{slot}",
+        icon=":material/close:",
+        help="Stop computing this",
+        disabled=stopping,
+        on_click=_leave,
+        args=(slot,),
+    )
+
+
+def _left(report) -> str:
+    """Return the time left in words, "" while it is unknown."""
+    seconds = report.seconds_left
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f" · about {max(round(seconds), 1)} s left"
+    return f" · about {round(seconds / 60)} min left"

@@ -1,0 +1,76 @@
+"""Words on a page: what comes from data is shown as text, never read as Markdown.
+
+Not a page.
+"""
+
+import math
+import re
+
+import streamlit as st
+
+COLUMN_NAMES = {
+    "style": "Design house",
+    "group": "Group",
+    "subgroup": "Subject",
+    "name": "Kind",
+}
+
+
+def text(value: object) -> str:
+    """Return a string from data so that Streamlit's Markdown shows it as it is."""
+    escaped = re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$&=^])", r"\\\1", str(value))
+    # Colon shortcodes survive a backslash; an invisible joiner breaks them.
+    return re.sub(r":(?=\S)", ":\u2060", escaped)
+
+
+def column_name(column: str) -> str:
+    """Return how a metadata column is called on a page."""
+    return COLUMN_NAMES.get(column, column.replace("_", " ").capitalize())
+
+
+def sentence(error: Exception) -> str:
+    """Return the sentence of an error as Markdown; `quoted` parts become code."""
+    said = str(error.args[0]) if error.args else "Something is missing."
+    parts = said.split("`")
+    parts[::2] = [text(part) for part in parts[::2]]
+    return "`".join(parts) if len(parts) % 2 else text(said)
+
+
+def heading(title: str, note: str) -> None:
+    """Show a card's title, and under it what the card holds; both plain text."""
+    st.markdown(f"**{text(title)}**  \n:gray[:small[{text(note)}]]")
+
+
+def how_to_read(said: str) -> None:
+    """Show the one sentence that tells how a page is read; Markdown, escaped before."""
+    st.markdown(f"**How to read this.** {said}")
+
+
+def signed(value: float) -> str:
+    """Return a correlation as it is printed, e.g. "+0.85"."""
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def measured(value: float, error: float) -> str:
+    """Return a value with its standard error, to the same digits; no error, no ±."""
+    digits = 0 if abs(value) >= 100 else 2
+    said = f"{value:,.{digits}f}".replace("-", "−")
+    return f"{said} ± {error:,.{digits}f}" if math.isfinite(error) else said
+
+
+def duration(seconds: float) -> str:
+    """Return a number of seconds in words that suit its size."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def size(num_bytes: float) -> str:
+    """Return a number of bytes in words that suit its size."""
+    for unit in ("bytes", "kB", "MB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} GB"

@@ -344,6 +344,17 @@ class Explorer:
         """Return one answer per lens; what lenses have in common is computed once."""
         return [self.answer(query, lens, progress) for lens in lenses]
 
+    def clearest_sample(self) -> int:
+        """Return the gallery sample that CLIP finds most like some training picture.
+
+        The lowest loss, which stands first in the gallery, is often an empty picture.
+        """
+        key, clearness = stored_key(Lens("clip")), {}
+        for sample in map(int, self.gallery.index):
+            found = self._collection.answer(sample, key)
+            clearness[sample] = -np.inf if found is None else found.scores.max()
+        return max(clearness, key=clearness.get)
+
     def stored_answer(self, query: Query, lens: Lens) -> Answer | None:
         """Return a gallery sample's precomputed answer, if the lens has one."""
         draws = self.provenance["settings"]["samples"]["num_draws"]

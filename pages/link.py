@@ -9,7 +9,6 @@ the training picture whose details are open.
 import streamlit as st
 
 from core.explorer import Explorer
-from core.lenses import Lens
 from pages import waiting
 
 # The ways to name a picture, in the order in which they are offered.
@@ -104,13 +103,5 @@ def first_view(explorer: Explorer) -> dict[str, str]:
 
 @st.cache_data(max_entries=8, show_spinner=False)
 def clearest_sample(collection: str, _explorer: Explorer) -> int:
-    """Return the gallery sample that CLIP finds most like some training picture.
-
-    The lowest loss, which stands first in the gallery, is often an empty picture.
-    """
-    clearness = {}
-    for sample in map(int, _explorer.gallery.index):
-        query = _explorer.query_from_gallery(sample)
-        answer = _explorer.stored_answer(query, Lens("clip"))
-        clearness[sample] = float("-inf") if answer is None else answer.scores.max()
-    return max(clearness, key=clearness.get)
+    """Return the gallery sample to begin with; keyed by the collection."""
+    return _explorer.clearest_sample()

@@ -186,6 +186,7 @@ class Engine:
             sketched = self.scoring.sketched
             nothing = torch.zeros(1, 8 * sketched.bits.shape[1])
             packed_products(nothing, sketched.bits[:1], sketched.scales[:1])
+        gc.freeze()  # what was loaded and compiled since stays for good, too
 
     def encode(self, pixels: np.ndarray) -> np.ndarray:
         """Return x_0 of a picture (C, H, W) in uint8, float32."""

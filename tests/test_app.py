@@ -66,14 +66,16 @@ def wait_for(app: AppTest, text: str) -> AppTest:
 
 
 def wait_for_jobs(app: AppTest) -> AppTest:
-    """Run the page again until nothing is being computed for it."""
+    """Run the page again until it asks for nothing new and nothing is computed."""
     end = time.monotonic() + PATIENCE
-    while not all(job.finished.is_set() for job in app.session_state.jobs.values()):
+    while True:
+        before = dict(app.session_state.jobs)
+        done = all(job.finished.is_set() for job in before.values())
+        app.run()
+        if done and dict(app.session_state.jobs) == before:
+            return app
         assert time.monotonic() < end, list(app.session_state.jobs)
         time.sleep(0.1)
-        app.run()
-    app.run()
-    return app
 
 
 def first_example(root: Path) -> int:

@@ -43,8 +43,8 @@ def loss(
     Returns:
         Costs, shape (S,).
     """
-    errors = denoiser.errors(*_noising(denoiser, x_0, label, draws))
-    return _total(errors.square(), mask)
+    errors = denoiser.errors(*noising(denoiser, x_0, label, draws))
+    return masked_total(errors.square(), mask)
 
 
 def noise_loss(
@@ -60,8 +60,8 @@ def noise_loss(
     predict something else, by a factor that depends on the timestep alone. The
     arguments are those of `loss`.
     """
-    errors = denoiser.noise_errors(*_noising(denoiser, x_0, label, draws))
-    return _total(errors.square(), mask)
+    errors = denoiser.noise_errors(*noising(denoiser, x_0, label, draws))
+    return masked_total(errors.square(), mask)
 
 
 def elbo(
@@ -93,7 +93,7 @@ def elbo(
 
     The arguments are those of `loss`.
     """
-    arguments = _noising(denoiser, _stored(denoiser, x_0), label, draws)
+    arguments = noising(denoiser, _stored(denoiser, x_0), label, draws)
     errors = denoiser.noise_errors(*arguments)
     weights = elbo_weights(denoiser).to(errors)[draws.timesteps, None, None, None]
     terms = weights * errors.square()
@@ -102,7 +102,7 @@ def elbo(
         cost = last_step_cost(denoiser, arguments[0][last], errors[last])
         cost = cost - elbo_constants(denoiser)[0].to(cost)
         terms = terms.index_copy(0, last, cost)
-    return _total(denoiser.num_train_timesteps * terms, mask)
+    return masked_total(denoiser.num_train_timesteps * terms, mask)
 
 
 def elbo_constant(denoiser: Denoiser, x_0: Tensor, mask: Tensor | None = None) -> float:
@@ -115,7 +115,7 @@ def elbo_constant(denoiser: Denoiser, x_0: Tensor, mask: Tensor | None = None) -
     alpha = denoiser.alphas_cumprod[-1].double()
     clean = _stored(denoiser, x_0).double()
     prior = (alpha * (clean.square() - 1) - (1 - alpha).log()) / 2
-    return float(_total((prior + elbo_constants(denoiser).sum())[None], mask))
+    return float(masked_total((prior + elbo_constants(denoiser).sum())[None], mask))
 
 
 def _stored(denoiser: Denoiser, x_0: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ MEASUREMENTS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _noising(
+def noising(
     denoiser: Denoiser, x_0: Tensor, label: int | None, draws: Draws
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Return clean examples, noise, timesteps and labels, one of each per draw."""
@@ -144,7 +144,7 @@ def _noising(
     return clean, draws.noise, draws.timesteps, labels
 
 
-def _total(summands: Tensor, mask: Tensor | None) -> Tensor:
+def masked_total(summands: Tensor, mask: Tensor | None) -> Tensor:
     """Return the sum over C, H, W, of what the mask (H, W) keeps, shape (B,)."""
     if mask is not None:
         summands = summands * mask.to(summands)
@@ -328,7 +328,7 @@ def path_costs(
     terms = _normal_cost(after - mean, variance)
     first = (steps.timesteps == subject.trajectory.timesteps[0]).to(terms)
     start = _normal_cost(before, torch.ones_like(variance))
-    return _total(terms + first[:, None, None, None] * start, mask)
+    return masked_total(terms + first[:, None, None, None] * start, mask)
 
 
 def _normal_cost(difference: Tensor, variance: Tensor) -> Tensor:

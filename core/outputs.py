@@ -17,7 +17,7 @@ from core.curvature import Eigenbasis
 from core.diffusion import Denoiser, Trajectory
 from core.draws import Draws, keyed_generator, make_draws
 from core.gradients import fold_gradients
-from core.measurements import loss
+from core.measurements import loss, masked_total, noising
 from core.projection import Projection
 
 
@@ -47,7 +47,7 @@ class Prediction:
         Args:
             mask: Which entries count, boolean, shape (H, W); None means all.
         """
-        return _total(self.predicted_noise.square(), mask)
+        return masked_total(self.predicted_noise.square(), mask)
 
     def sizes(self, mask: Tensor | None = None) -> Tensor:
         """Return the sums of sizes of the predicted noise, shape (S,): DAS's output.
@@ -58,7 +58,7 @@ class Prediction:
         Args:
             mask: Which entries count, boolean, shape (H, W); None means all.
         """
-        return _total(self.predicted_noise.abs(), mask)
+        return masked_total(self.predicted_noise.abs(), mask)
 
     def residual(self) -> Tensor:
         """Return the root mean square error of the predicted noise, a scalar."""
@@ -76,20 +76,14 @@ def predict(
         label: Class index; None means no label.
         draws: S draws, on the device of the model.
     """
-    clean = x_0.expand(len(draws), *x_0.shape)
-    clean = torch.where(draws.flip[:, None, None, None], clean.flip(-1), clean)
-    labels = None
-    if denoiser.null_label is not None:
-        given = denoiser.null_label if label is None else label
-        labels = torch.full_like(draws.timesteps, given)
-        labels = denoiser.dropped(labels, draws.drop_label)
-    x_t = denoiser.add_noise(clean, draws.noise, draws.timesteps)
-    output = denoiser.predict(x_t, draws.timesteps, labels)
+    clean, noise, timesteps, labels = noising(denoiser, x_0, label, draws)
+    x_t = denoiser.add_noise(clean, noise, timesteps)
+    output = denoiser.predict(x_t, timesteps, labels)
     return Prediction(
         output,
-        denoiser.target(clean, draws.noise, draws.timesteps),
-        noise_of(denoiser, output, x_t, draws.timesteps),
-        draws.noise,
+        denoiser.target(clean, noise, timesteps),
+        noise_of(denoiser, output, x_t, timesteps),
+        noise,
     )
 
 
@@ -104,13 +98,6 @@ def noise_of(
     if prediction_type == "sample":
         return (x_t - alpha.sqrt() * output) / (1 - alpha).sqrt()
     return alpha.sqrt() * output + (1 - alpha).sqrt() * x_t  # v_prediction
-
-
-def _total(summands: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the sum over C, H, W of what a mask (H, W) keeps, shape (B,)."""
-    if mask is not None:
-        summands = summands * mask.to(summands)
-    return summands.sum((1, 2, 3))
 
 
 def square_norm(

@@ -41,8 +41,7 @@ from precompute.retrain import (
 )
 from precompute.samples import make_samples
 from precompute.sheet import contact_sheet
-from precompute.stages import compute, ship_weights, shipped_weights
-from precompute.train import train
+from precompute.stages import compute, ship_weights, trained_weights
 from precompute.workspace import open_workspace
 
 
@@ -196,7 +195,7 @@ def run_stage(options: argparse.Namespace) -> None:
         dataset = load_dataset(config.data)
         workspace = open_workspace(config, options.work)
         weights = first_one_first(
-            lambda: shipped_weights(config) or train(config, dataset, workspace, device)
+            lambda: trained_weights(config, dataset, workspace, device)
         )
         denoiser = denoiser_from_bytes(weights).to(device)
         if options.verb == "train":

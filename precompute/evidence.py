@@ -30,8 +30,7 @@ from core.query import QUERY_FOLDS, timestep_costs
 from precompute.ablations import gradient_bytes, gradient_variants
 from precompute.retrain import model_facts, retrain_folder
 from precompute.samples import make_samples
-from precompute.stages import shipped_weights
-from precompute.train import train
+from precompute.stages import trained_weights
 from precompute.workspace import open_workspace
 
 PACKAGES = ("torch", "diffusers", "numpy", "scipy")
@@ -411,7 +410,7 @@ def make_evidence(
         The folder of the evidence, or None after a share.
     """
     dataset, workspace = load_dataset(config.data), open_workspace(config, work)
-    weights = shipped_weights(config) or train(config, dataset, workspace, device)
+    weights = trained_weights(config, dataset, workspace, device)
     denoiser = denoiser_from_bytes(weights).to(device)
     samples = make_samples(config, denoiser, dataset, workspace)
     settings = settings or MeasureConfig()

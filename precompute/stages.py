@@ -56,7 +56,7 @@ def compute(
     """
     dataset, workspace = load_dataset(config.data), open_workspace(config, work)
     weights = first_one_first(
-        lambda: shipped_weights(config) or train(config, dataset, workspace, device)
+        lambda: trained_weights(config, dataset, workspace, device)
     )
     denoiser = denoiser_from_bytes(weights).to(device)
     ekfac, kfac = fit_curvature(config, dataset, denoiser, workspace)
@@ -109,6 +109,13 @@ def shipped_weights(config: CollectionConfig) -> bytes | None:
     """Return the shipped denoiser, if it was made with these settings."""
     path = weights_path(config)
     return path.read_bytes() if path.exists() else None
+
+
+def trained_weights(
+    config: CollectionConfig, dataset: Dataset, workspace: Workspace, device: str
+) -> bytes:
+    """Return the denoiser that ships, or else train it."""
+    return shipped_weights(config) or train(config, dataset, workspace, device)
 
 
 def ship_weights(config: CollectionConfig, weights: bytes) -> Path:

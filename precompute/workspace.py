@@ -6,7 +6,6 @@ finds its own finished or unfinished result and never one made with other settin
 """
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from core.config import DATA_DIR, CollectionConfig
+from core.files import written_whole
 
 # Which settings decide a stage's result.
 DEPENDS_ON = {
@@ -28,12 +28,8 @@ DEPENDS_ON = {
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a kill at any moment leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    with open(temporary, "wb") as file:
+    with written_whole(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], **facts) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from core.config import DATA_DIR, DataConfig
+from core.config import DATA_DIR, DataConfig, sets_folder
 from core.images import decode_picture
 
 
@@ -58,9 +58,12 @@ class Dataset:
 
 
 def dataset_path(config: DataConfig) -> Path:
-    """Return where the data set lies; relative paths are inside `data/`."""
-    path = Path(config.path)
-    return path if path.is_absolute() else DATA_DIR / path
+    """Return where the data set lies.
+
+    A relative path is inside the folder of users' own sets, or else inside `data/`.
+    """
+    own = sets_folder() / config.path  # an absolute path stays itself
+    return own if own.exists() else DATA_DIR / config.path
 
 
 def load_credits(config: DataConfig) -> dict:

@@ -1,16 +1,67 @@
-"""Bytes from anywhere become an upright RGB picture, or a sentence saying why not."""
+"""Bytes from anywhere become an upright RGB picture, or a sentence saying why not.
+
+What a file is, is decided by its content. A picture is decoded once, then brought to
+RGB block by block and made smaller on the way: whatever a file holds, reading it takes
+less than 300 MB (`tests/benchmarks/results/pictures.json`).
+"""
 
 import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageCms, ImageOps
 
-MAX_PIXELS = 40_000_000  # refused before decoding: a header may promise anything
 MAX_BYTES = 20_000_000
+MAX_PIXELS = 50_000_000  # refused before decoding: a header may promise anything
+PIXELS_VARIABLE = "AFTERIMAGE_MAX_PIXELS"  # another number in place of MAX_PIXELS
+
+# The kinds that are read, and the share of MAX_PIXELS that each may have: a decoder
+# takes from 4 bytes a pixel (PNG) to 25 (JPEG 2000). Not among them are kinds that run
+# other programs (EPS), and those that hold a picture larger than their header (ICO).
+KINDS = {
+    "PNG": 1.0,
+    "JPEG": 1.0,
+    "GIF": 1.0,
+    "BMP": 1.0,
+    "PPM": 1.0,
+    "TIFF": 0.4,
+    "WEBP": 0.25,
+    "AVIF": 0.25,
+    "JPEG2000": 0.2,
+}
+PROGRESSIVE = 0.5  # of a JPEG that holds all coefficients until its end
+NAMES = "PNG, JPEG, WebP, AVIF, GIF, BMP, TIFF, JPEG 2000 or PPM"
+
+SIDE = 1024  # pixels; a picture of twice that is made smaller while it is converted
+BLOCK = 1 << 20  # pixels that are converted at a time
+ORIENTATION = 0x0112  # EXIF
+
+# What the colours of a picture in one of these modes may mean.
+SPACES = {"GRAY": "L", "RGB ": "RGB", "CMYK": "CMYK", "Lab ": "LAB"}
+
+
+def max_pixels() -> int:
+    """Return the most pixels that a picture may have.
+
+    Raises:
+        ValueError: If the environment says something else than a number.
+    """
+    wanted = os.environ.get(PIXELS_VARIABLE, str(MAX_PIXELS))
+    if not wanted.isdecimal() or int(wanted) == 0:
+        raise ValueError(
+            f"{PIXELS_VARIABLE} is '{wanted}'; a whole number of pixels above 0 was "
+            "expected. Correct it and start the app again."
+        )
+    return int(wanted)
 
 
 def open_picture(data: bytes) -> Image.Image:
     """Return the first frame as an upright RGB picture on white.
+
+    A picture of more than two times `SIDE` pixels comes back smaller, with at least
+    `SIDE` pixels on its longer side. Colours are those of its profile, in sRGB.
 
     Raises:
         ValueError: If the bytes are not a picture that can be read, in one plain
@@ -25,34 +76,172 @@ def open_picture(data: bytes) -> Image.Image:
             f"The file has {len(data) / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB "
             "can be read. Save a smaller copy and choose that."
         )
+    most = max_pixels()
+    with _plain_errors(most):
+        picture = Image.open(io.BytesIO(data), formats=list(KINDS))
+        progressive = "progressive" in picture.info
+    # Pillow calls a JPEG with a second picture inside, as phones make them, MPO.
+    kind = "JPEG" if picture.format == "MPO" else picture.format
+    share = min(KINDS[kind], PROGRESSIVE if progressive else 1.0)
+    if picture.width * picture.height > share * most:
+        raise ValueError(_too_many(share * most, kind))
+    with _plain_errors(most):
+        factor = _factor(picture.size)
+        # JPEG can be decoded at a half, a quarter or an eighth of its size.
+        picture.draft(None, tuple(max(1, side // factor) for side in picture.size))
+        picture.load()
+        orientation = _orientation(picture)
+    white = _white_value(picture)
+    with _plain_errors(most):
+        upright = _reduced(picture, white)
+        upright.getexif()[ORIENTATION] = orientation
+        return ImageOps.exif_transpose(upright)
+
+
+def frames_note(data: bytes) -> str:
+    """Return which one of several pictures in a file is read, "" where there is one."""
     try:
-        picture = Image.open(io.BytesIO(data))
-        if picture.width * picture.height <= MAX_PIXELS:
-            picture.load()
-            return _on_white(ImageOps.exif_transpose(picture))
-    except Image.DecompressionBombError:
-        pass  # Pillow's own limit, which is larger
-    except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
+        picture = Image.open(io.BytesIO(data), formats=list(KINDS))
+        several = picture.format != "MPO" and getattr(picture, "is_animated", False)
+    except Exception:  # as in `_plain_errors`; `open_picture` says what is wrong
+        return ""
+    if not several:
+        return ""
+    one = "page" if picture.format == "TIFF" else "frame of an animation"
+    return f"the first {one}"
+
+
+@contextmanager
+def _plain_errors(most: int) -> Iterator[None]:
+    """Turn any error of a decoder into one plain sentence.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ValueError: If the file cannot be read.
+    """
+    try:
+        yield
+    except Image.DecompressionBombError:  # Pillow's own limit
+        raise ValueError(_too_many(most)) from None
+    # Not only OSError: for bytes that are no picture Pillow raises what its parsers
+    # happen to meet, from IndexError to struct.error.
+    except Exception as error:
         raise ValueError(
             "The file could not be read as a picture; it may be damaged or of another "
-            "kind. Choose a PNG, JPEG, WebP, GIF, BMP or TIFF file."
+            f"kind, such as HEIC or SVG. Choose a {NAMES} file."
         ) from error
-    raise ValueError(
-        f"The picture has more pixels than the {MAX_PIXELS // 1_000_000} million that "
-        "can be read. Save a smaller copy and choose that."
+
+
+def _too_many(most: float, kind: str = "") -> str:
+    of = f"of a {kind} file like this " if kind else ""
+    return (
+        f"The picture has more pixels than the {most / 1e6:.3g} million that {of}can "
+        "be read. Save a smaller copy and choose that."
     )
 
 
-def _on_white(picture: Image.Image) -> Image.Image:
-    """Return the picture in RGB; transparency becomes white, 16 bit becomes 8."""
+def _factor(size: tuple[int, int]) -> int:
+    """Return how many times smaller a picture can be made at once."""
+    return max(1, max(size) // SIDE)
+
+
+def _orientation(picture: Image.Image) -> int:
+    """Return how the camera was held, 1 for upright."""
+    try:
+        return picture.getexif().get(ORIENTATION, 1)
+    except Exception:  # damaged facts about a picture do not make it unreadable
+        return 1
+
+
+def _white_value(picture: Image.Image) -> float:
+    """Return the number that stands for white in a picture of numbers.
+
+    Whole numbers of 32 bits and fractions have no white of their own: the smallest of
+    1 (fractions only), 255 and 65535 that no number exceeds is taken.
+
+    Raises:
+        ValueError: If there are numbers beyond 16 bits, or that are none.
+    """
+    if picture.mode not in ("I", "F"):
+        return 65535.0 if picture.mode.startswith("I;16") else 255.0
+    if picture.mode == "I" and picture.format in ("PNG", "PPM"):
+        return 65535.0  # their decoders say so
+    if picture.mode == "F" and not np.isfinite(np.asarray(picture)).all():
+        raise ValueError(
+            "Some pixels of the picture are not finite numbers. Save it as a PNG or "
+            "JPEG and choose that."
+        )
+    highest = picture.getextrema()[1]
+    for white in (1.0, 255.0, 65535.0) if picture.mode == "F" else (255.0, 65535.0):
+        if highest <= white:
+            return white
+    raise ValueError(
+        f"The pixels of the picture go up to {highest:g}; numbers up to 65535 (16 "
+        "bits) can be read. Save it as a PNG or JPEG and choose that."
+    )
+
+
+def _reduced(picture: Image.Image, white: float) -> Image.Image:
+    """Return a decoded picture in RGB, as many times smaller as `_factor` says."""
+    factor, to_rgb = _factor(picture.size), _colours(picture)
+    width, height = picture.size
+    # Blocks end at multiples of the factor, so that they fit together when reduced.
+    across = max(factor, BLOCK // min(factor, height) // factor * factor)
+    down = max(factor, BLOCK // min(across, width) // factor * factor)
+    small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    for top in range(0, height, down):
+        for left in range(0, width, across):
+            box = left, top, min(left + across, width), min(top + down, height)
+            block = to_rgb(_opaque(picture.crop(box), white))
+            small.paste(block.reduce(factor), (left // factor, top // factor))
+    return small
+
+
+def _opaque(picture: Image.Image, white: float) -> Image.Image:
+    """Return a picture of 8 bits without transparency: see-through parts are white."""
     if picture.mode.startswith(("I", "F")):
         values = np.asarray(picture, dtype=np.float64)
-        scale = 255.0 / 65535.0 if values.max() > 255 else 1.0
-        picture = Image.fromarray((values * scale).clip(0, 255).astype(np.uint8))
+        # Of a grey picture of 16 bits one value may be the see-through one.
+        clear = values == picture.info.get("transparency", -1)
+        values = np.where(clear, white, values) * (255.0 / white)
+        return Image.fromarray(values.clip(0, 255).round().astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
-        white = Image.new("RGBA", picture.size, "white")
-        picture = Image.alpha_composite(white, picture)
+        paper = Image.new("RGBA", picture.size, "white")
+        return Image.alpha_composite(paper, picture).convert("RGB")
+    if picture.mode in SPACES.values():
+        return picture
+    return picture.convert("RGB")
+
+
+def _colours(picture: Image.Image) -> Callable[[Image.Image], Image.Image]:
+    """Return what turns the colours of a picture into RGB.
+
+    A profile that is damaged or of another colour space is passed over, as browsers do.
+    """
+    data = picture.info.get("icc_profile")
+    if picture.mode == "LAB":
+        source = ImageCms.createProfile("LAB")
+    elif data:
+        source = io.BytesIO(data)
+    else:
+        return _plain_rgb
+    try:
+        profile = ImageCms.ImageCmsProfile(source)
+        mode = SPACES[profile.profile.xcolor_space]
+        if mode != picture.mode and {mode, picture.mode} & {"CMYK", "LAB"}:
+            return _plain_rgb
+        transform = ImageCms.buildTransform(
+            profile, ImageCms.createProfile("sRGB"), mode, "RGB"
+        )
+    except (ImageCms.PyCMSError, KeyError, OSError, TypeError, ValueError):
+        return _plain_rgb
+    return lambda block: ImageCms.applyTransform(block.convert(mode), transform)
+
+
+def _plain_rgb(picture: Image.Image) -> Image.Image:
     return picture.convert("RGB")
 
 

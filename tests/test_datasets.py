@@ -1,4 +1,4 @@
-"""Pictures in, examples out: the shipped data sets and whatever a file may hold."""
+"""Pictures in, examples out: the shipped data sets."""
 
 import io
 
@@ -9,27 +9,7 @@ from PIL import Image
 
 from core.config import DataConfig, collection_config
 from core.datasets import load_credits, load_dataset
-from core.images import decode_picture, fit_square, open_picture, to_png
-
-
-def encoded(picture: Image.Image, kind: str = "PNG", **options) -> bytes:
-    """Return a picture's file bytes."""
-    buffer = io.BytesIO()
-    picture.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def halves(mode: str = "RGB") -> Image.Image:
-    """Return a picture whose left half is red and whose right half is blue."""
-    picture = Image.new("RGB", (8, 8), "blue")
-    picture.paste("red", (0, 0, 4, 8))
-    return picture.convert(mode)
-
-
-def noise() -> Image.Image:
-    """Return a picture that does not compress."""
-    values = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
-    return Image.fromarray(values)
+from tests.picture_files import encoded, halves
 
 
 def test_glyphs_are_all_there_with_licences_and_credits():
@@ -80,77 +60,6 @@ def test_images_are_the_stored_pixels():
         stored = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
         expected = stored.transpose(2, 0, 1) / 127.5 - 1
         np.testing.assert_allclose(image.numpy(), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "CMYK"])
-def test_every_mode_keeps_its_colours(mode):
-    """Left stays red and right stays blue, however the file stores colour."""
-    kind = "TIFF" if mode == "CMYK" else "PNG"
-    pixels = decode_picture(encoded(halves(mode), kind), (3, 8, 8)).astype(int)
-    assert np.abs(pixels[:, 4, 1] - [255, 0, 0]).max() < 8
-    assert np.abs(pixels[:, 4, 6] - [0, 0, 255]).max() < 8
-
-
-def test_a_rotated_photo_is_turned_upright():
-    """The camera's orientation tag is obeyed before anything else."""
-    exif = Image.Exif()
-    exif[0x0112] = 3  # upside down
-    pixels = decode_picture(encoded(halves(), "JPEG", exif=exif), (3, 8, 8))
-    assert pixels[2, 4, 1] > 200 > 55 > pixels[0, 4, 1]  # blue is on the left now
-
-
-def test_transparency_becomes_white():
-    """A see-through pixel is paper, not black."""
-    clear = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
-    assert (decode_picture(encoded(clear), (3, 8, 8)) == 255).all()
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_grey_keeps_its_brightness_at_any_depth(dtype):
-    """Half of the largest value is mid grey, in 8 bits and in 16."""
-    half = np.full((8, 8), np.iinfo(dtype).max // 2, dtype)
-    pixels = decode_picture(encoded(Image.fromarray(half)), (3, 8, 8))
-    assert np.abs(pixels.astype(int) - 127).max() <= 1
-
-
-def test_a_long_picture_is_fitted_whole():
-    """Nothing is cropped or stretched: the rest is white, the picture centred."""
-    square = np.asarray(fit_square(Image.new("RGB", (40, 10), "red"), 20))
-    red = (square == [255, 0, 0]).all(2)
-    assert red[8:12].all()
-    assert (square[:6] == 255).all() and (square[14:] == 255).all()
-
-
-@pytest.mark.parametrize(
-    ("data", "sentence"),
-    [
-        (b"", "The file is empty"),
-        (b"GIF89a but not really", "could not be read as a picture"),
-        (encoded(noise())[:300], "could not be read as a picture"),
-        (b"x" * 20_000_001, "at most 20 MB can be read"),
-    ],
-)
-def test_what_is_no_picture_gets_a_sentence(data, sentence):
-    """Empty, false, cut off, too large: each is said in words."""
-    with pytest.raises(ValueError, match=sentence):
-        open_picture(data)
-
-
-def test_a_lying_header_is_refused_before_decoding():
-    """A small file that promises a gigantic picture is not decoded."""
-    picture = Image.new("1", (20_000, 20_000))
-    with pytest.raises(ValueError, match="more pixels than the 40 million"):
-        open_picture(encoded(picture))
-
-
-def test_png_round_trip():
-    """What the app shows is what the model made, grey or coloured."""
-    for channels in (1, 3):
-        pixels = np.random.default_rng(0).integers(
-            0, 256, (channels, 8, 8), dtype=np.uint8
-        )
-        again = decode_picture(to_png(pixels), (channels, 8, 8))
-        np.testing.assert_array_equal(again, pixels)
 
 
 def test_bad_settings_get_a_sentence(tmp_path):

@@ -1,0 +1,241 @@
+"""Collections of a user's own pictures: how each recipe trains, and where it is kept.
+
+A collection is made once, from a data set and a recipe; `NAME.json` beside the data set
+then holds its settings, so that every later command needs its name only.
+"""
+
+import json
+import re
+import typing
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+from core.config import (
+    COLLECTIONS,
+    CollectionConfig,
+    CurvatureConfig,
+    DataConfig,
+    GradientConfig,
+    ModelConfig,
+    SampleConfig,
+    TrainConfig,
+    collection_config,
+    config_from_dict,
+    sets_folder,
+)
+from core.files import written_whole
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
+
+
+def small(name: str, data: DataConfig) -> CollectionConfig:
+    """Return a pixel model that two CPU cores train in an hour or two."""
+    return CollectionConfig(
+        name,
+        data,
+        ModelConfig(
+            block_out_channels=(32, 64), attention=(False, True), label_dropout=0.1
+        ),
+        TrainConfig(
+            num_steps=10_000,
+            batch_size=32,
+            learning_rate=1e-3,
+            warmup_steps=300,
+            ema_decay=0.9995,
+        ),
+        CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
+        GradientConfig(num_draws=64),
+    )
+
+
+def cifar(name: str, data: DataConfig) -> CollectionConfig:
+    """Return the paper's CIFAR-2 model and training (App. J.2, J.8): for a GPU."""
+    return CollectionConfig(
+        name,
+        data,
+        ModelConfig(
+            block_out_channels=(128, 256, 256, 256),
+            attention=(False, True, False, False),
+            layers_per_block=2,
+            attention_head_dim=None,
+            norm_num_groups=32,
+            dropout=0.1,
+            time_scale_shift="scale_shift",
+            norm_eps=1e-6,
+            flip_sin_to_cos=False,
+            freq_shift=1,
+            downsample_padding=0,
+        ),
+        TrainConfig(horizontal_flip=True, ema_decay=0.999),
+        CurvatureConfig(batch_size=256, group_size=256),
+        GradientConfig(),
+        SampleConfig(sampler="ddpm", num_steps=1000),
+    )
+
+
+def latent(name: str, data: DataConfig) -> CollectionConfig:
+    """Return a model of 4x4 patch latents, as that of Glyphs, for larger pictures."""
+    config = small(name, data)
+    glyphs = collection_config("glyphs")
+    return replace(
+        config,
+        model=glyphs.model,
+        train=replace(glyphs.train, num_steps=25_000, start_from=""),
+        samples=SampleConfig(sampler="ddpm", num_steps=100, guidance_scale=3.0),
+    )
+
+
+# Name -> (recipe, side of its pictures in pixels)
+RECIPES: dict[str, tuple[Callable, int]] = {
+    "small": (small, 32),
+    "cifar": (cifar, 32),
+    "latent": (latent, 64),
+}
+
+
+def recipe_size(recipe: str) -> int:
+    """Return the side of a recipe's pictures in pixels.
+
+    Raises:
+        LookupError: If there is no such recipe.
+    """
+    if recipe not in RECIPES:
+        raise LookupError(
+            f"There is no preset '{recipe}' for your own pictures. Known: "
+            f"{', '.join(RECIPES)}."
+        )
+    return RECIPES[recipe][1]
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that another collection has or that no file should.
+
+    Raises:
+        ValueError: If so.
+    """
+    if name in COLLECTIONS:
+        raise ValueError(
+            f"'{name}' is a collection that comes with this program. Choose another "
+            "name for your pictures."
+        )
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"'{name}' cannot name a collection. Use small letters, digits, '-' and "
+            "'_', such as 'my-drawings'."
+        )
+
+
+def own_path(name: str) -> Path:
+    """Return where the settings of a user's own collection lie."""
+    return sets_folder() / f"{name}.json"
+
+
+def save_own(config: CollectionConfig) -> None:
+    """Keep the settings of a user's own collection.
+
+    Raises:
+        ValueError: If there are others under its name.
+    """
+    path = own_path(config.name)
+    if path.exists() and read_own(path) != config:
+        raise ValueError(
+            f"The collection '{config.name}' exists with other pictures or settings. "
+            f"Choose another name, or remove '{path}' to make it anew."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as file:
+        file.write((json.dumps(config.to_dict(), indent=1) + "\n").encode())
+
+
+def read_own(path: Path) -> CollectionConfig:
+    """Return the settings that `save_own` kept."""
+    return config_from_dict(json.loads(path.read_text()))
+
+
+def own_names() -> list[str]:
+    """Return the names of the user's own collections."""
+    return sorted(path.stem for path in sets_folder().glob("*.json"))
+
+
+def named_config(name: str, preset: str | None = None) -> CollectionConfig:
+    """Return the settings of a collection that comes along or is a user's own.
+
+    Args:
+        name: Of the collection.
+        preset: Size of one that comes along; None is "cpu". A user's own has the
+            settings it was made with.
+
+    Raises:
+        LookupError: If there is none of that name.
+        ValueError: If a preset is given for a user's own.
+    """
+    if name in COLLECTIONS:
+        return collection_config(name, preset or "cpu")
+    if not NAME.fullmatch(name) or not own_path(name).exists():
+        raise LookupError(
+            f"There is no collection '{name}' to build. Known collections: "
+            f"{', '.join([*sorted(COLLECTIONS), *own_names()])}. Make your own with "
+            "--data PATH."
+        )
+    if preset is not None:
+        raise ValueError(
+            f"'{name}' was made with settings of its own, which count for every "
+            "command. Leave --preset away, or give --data and another name."
+        )
+    return read_own(own_path(name))
+
+
+# --- single settings -----------------------------------------------------------------
+
+
+def with_settings(config: CollectionConfig, changes: list[str]) -> CollectionConfig:
+    """Return settings with some changed.
+
+    Args:
+        config: The settings.
+        changes: Such as "train.num_steps=500"; a list is written "16,32".
+
+    Raises:
+        ValueError: If there is no such setting, or the value is not of its kind; the
+            message says what there is.
+    """
+    for change in changes:
+        place, _, text = change.partition("=")
+        stage, _, name = place.partition(".")
+        part = getattr(config, stage, None)
+        if not is_dataclass(part):
+            stages = [f.name for f in fields(config) if is_dataclass(f.type)]
+            raise ValueError(
+                f"'{change}' names no setting. Write STAGE.SETTING=VALUE, STAGE one of "
+                f"{', '.join(stages)}."
+            )
+        types = typing.get_type_hints(type(part))
+        if name not in types:
+            raise ValueError(
+                f"'{stage}' has no setting '{name}'. It has {', '.join(types)}."
+            )
+        value = _parsed(text, types[name], place)
+        config = replace(config, **{stage: replace(part, **{name: value})})
+    return config
+
+
+def _parsed(text: str, kind, place: str):
+    """Return a value of a setting's type, written as text."""
+    options = [k for k in typing.get_args(kind) if k is not type(None)]
+    try:
+        if type(None) in typing.get_args(kind):
+            return None if text == "none" else _parsed(text, options[0], place)
+        if typing.get_origin(kind) is tuple:
+            parts = [part for part in text.split(",") if part]
+            return tuple(_parsed(part, options[0], place) for part in parts)
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind in (int, float, str):
+            return kind(text)
+    except (KeyError, ValueError):
+        pass
+    raise ValueError(
+        f"'{text}' is no value of '{place}'. Expected "
+        f"{getattr(kind, '__name__', str(kind))}; true or false for a switch."
+    )

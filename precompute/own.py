@@ -1,0 +1,392 @@
+"""A user's own pictures: say what lies at a path, and make a collection's settings."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import torch
+
+from core.config import (
+    CollectionConfig,
+    CurvatureConfig,
+    DataConfig,
+    SampleConfig,
+    TrainConfig,
+    sets_folder,
+)
+from core.datasets import dataset_path
+from core.diffusion import Denoiser, denoiser_to_bytes
+from core.lora import low_rank_layers
+from core.parameters import parameter_layout
+from core.pipelines import (
+    model_settings,
+    picture_channels,
+    picture_size,
+    read_pipeline,
+)
+from core.prompts import TextConditioned, cut_texts, read_text_encoder
+from core.recipes import RECIPES, check_name, recipe_size, save_own, with_settings
+from core.sets import SHOWN, Summary, inspect, write_set
+from core.sources import Record, Source, find_source, opened, selected
+from core.sources.records import read_index
+from precompute.progress import Bar
+from precompute.workspace import write_atomically
+
+MOST_CLASSES = 1000  # with more values a label names pictures, not classes
+FEWEST = 4  # pictures that a collection needs
+CAPTIONS = ("title", "name", "artist", "label")  # shown under a picture, if there
+TEXTS = ("caption", "text", "prompt")  # columns that hold what a picture was shown with
+GUIDANCE = 7.5  # of a text-to-image model's gallery, as diffusers draws
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What texts a text-to-image model was shown its pictures with.
+
+    Attributes:
+        column: That holds them; "" takes the first of `TEXTS` that is there.
+        other: The text of pictures that have none.
+    """
+
+    column: str = ""
+    other: str = ""
+
+    def said_of(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield records with their text as `caption`.
+
+        Raises:
+            ValueError: If no picture has a text and none is given for all.
+        """
+        columns = (self.column,) if self.column else TEXTS
+        seen, found = set(), bool(self.other)
+        for record in records:
+            seen |= record.facts.keys()
+            texts = (record.facts.get(column, "").strip() for column in columns)
+            text = next(filter(None, texts), "")
+            found = found or bool(text)
+            facts = record.facts | {"caption": text or self.other}
+            yield replace(record, facts=facts)
+        if not found:
+            raise ValueError(
+                "The model is conditional on text and no picture has a "
+                f"{' or '.join(map(repr, columns))}; there are: "
+                f"{', '.join(sorted(seen)) or 'no columns'}. Put a metadata.csv with "
+                "'file_name' and 'caption' beside the pictures, or a .txt for each; "
+                "name another column with --caption; or give one text for all with "
+                "--prompt."
+            )
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which pictures of a source are wanted.
+
+    Attributes:
+        split: "train", "validation", "test" or "all".
+        keep: Allowed values by column.
+        index: File of positions among those, or None for all.
+        limit: At most as many, the first ones; None for all.
+        prompts: Their texts, where a model is conditional on them.
+    """
+
+    split: str = "train"
+    keep: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    index: Path | None = None
+    limit: int | None = None
+    prompts: Prompts | None = None
+
+    def records(self, source: Source) -> Iterable[Record]:
+        """Yield the wanted records of a source."""
+        if self.prompts is not None:
+            return self.prompts.said_of(replace(self, prompts=None).records(source))
+        return self._wanted(source)
+
+    def _wanted(self, source: Source) -> Iterator[Record]:
+        index = None if self.index is None else read_index(self.index)
+        found = selected(source, self.split, dict(self.keep), index)
+        for number, record in enumerate(found):
+            if number == self.limit:
+                return
+            yield record
+
+
+def parse_keep(texts: list[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return allowed values by column, written "label=automobile,horse".
+
+    Raises:
+        ValueError: If one does not read so.
+    """
+    for text in texts:
+        if not all(text.partition("=")):
+            raise ValueError(
+                f"'{text}' says nothing to keep. Write COLUMN=VALUE,VALUE, such as "
+                "label=automobile,horse."
+            )
+    parts = [text.split("=", 1) for text in texts]
+    return tuple((column, tuple(values.split(","))) for column, values in parts)
+
+
+def inspect_data(path: Path, selection: Selection) -> str:
+    """Return what lies at a path, in lines for a person.
+
+    Errors of `find_source` and of the selection pass through.
+    """
+    with opened(path) as inside:
+        source = find_source(inside)
+        records = selection.records(source)
+        summary = inspect(records, lambda loop: Bar(loop, "read", unit=" pictures"))
+    return "\n".join([f"layout: {source.layout}", *described(summary)])
+
+
+def described(summary: Summary) -> list[str]:
+    """Return what was seen of pictures, a line for each thing."""
+    lines = [f"pictures: {summary.count:,}" + (", all grey" if summary.grey else "")]
+    if summary.duplicates:
+        lines[0] += f"; {summary.duplicates:,} have the very pixels of another"
+    sizes = [f"{w}x{h}" for (w, h), _ in summary.sizes.most_common(3)]
+    more = len(summary.sizes) - len(sizes)
+    lines.append(f"sizes: {', '.join(sizes)}" + (f" and {more:,} more" if more else ""))
+    if classes := summary.classes():
+        counts = [f"{name} {count:,}" for name, count in classes.items()]
+        shown = ", ".join(counts[:SHOWN])
+        more = len(counts) - SHOWN
+        lines.append(
+            f"classes: {len(counts):,}: {shown}"
+            + (f" and {more:,} more" if more > 0 else "")
+        )
+    lines.append(f"columns: {', '.join(sorted(summary.values)) or 'none'}")
+    lines.append(f"skipped: {len(summary.skipped):,}")
+    lines += [f"  {place}: {reason}" for place, reason in summary.skipped[:SHOWN]]
+    if len(summary.skipped) > SHOWN:
+        lines.append(f"  and {len(summary.skipped) - SHOWN:,} more")
+    return lines
+
+
+def data_settings(
+    name: str, path: Path, selection: Selection, size: int
+) -> tuple[DataConfig, Summary]:
+    """Bring the wanted pictures of a path into one file; return its settings.
+
+    Errors of `find_source` and of the selection pass through.
+
+    Args:
+        name: Of the collection.
+        path: Where the pictures lie.
+        selection: Which are wanted.
+        size: Side in pixels of the square they are fitted into.
+
+    Returns:
+        The settings, and what was seen on the way.
+
+    Raises:
+        ValueError: If there are too few pictures.
+    """
+    with opened(path) as inside:
+        source = find_source(inside)
+        made, summary = write_set(
+            selection.records(source),
+            sets_folder(),
+            name,
+            size,
+            lambda loop: Bar(loop, "import", unit=" pictures"),
+        )
+    print("\n".join(described(summary)))
+    if summary.count < FEWEST:
+        raise ValueError(
+            f"Only {summary.count} pictures could be read; a collection needs at least "
+            f"{FEWEST}. Give more, or loosen --split, --keep and --limit."
+        )
+    labels = summary.values.get("label")
+    labelled = labels is not None and 1 < len(labels) <= MOST_CLASSES
+    columns = ("label",) if labelled else ()
+    settings = DataConfig(
+        path=made.name,
+        image_size=size,
+        channels=1 if summary.grey else 3,
+        label_columns=columns if selection.prompts is None else ("caption",),
+    )
+    return settings, summary
+
+
+def describe_model(denoiser: Denoiser) -> list[str]:
+    """Return what a model is and what of it is attributed, a line for each thing."""
+    layout = parameter_layout(denoiser.unet)
+    total = sum(p.numel() for p in denoiser.unet.parameters())
+    size, schedule = picture_size(denoiser), denoiser.scheduler.config
+    colour = "grey" if picture_channels(denoiser) == 1 else "colour"
+    lines = [f"pictures: {size}x{size}, {colour}"]
+    text = isinstance(denoiser.unet, TextConditioned)
+    model = "UNet2DConditionModel, text to image," if text else "UNet2DModel"
+    if denoiser.autoencoder is None:
+        lines.append(f"model: {model} in pixels")
+    else:
+        kind = type(denoiser.autoencoder).__name__
+        channels, side, _ = denoiser.shape
+        lines.append(f"model: {model} in {channels}x{side}x{side} latents ({kind})")
+    if text:
+        tokens, width = denoiser.unet.table.shape[1:]
+        lines.append(
+            f"texts: {tokens} tokens of {width} numbers; a query without one is given "
+            "the empty text"
+        )
+    elif denoiser.null_label is None:
+        lines.append("classes: none")
+    else:
+        lines.append(
+            f"classes: {denoiser.null_label}; a query without one is given the mean "
+            "of their embeddings"
+        )
+    if adapted := low_rank_layers(denoiser.unet).values():
+        ranks = sorted({layer.rank for layer in adapted})
+        lines.append(
+            f"LoRA: rank {', '.join(map(str, ranks))} around {len(adapted)} layers; "
+            "all else is frozen"
+        )
+    lines.append(
+        f"noise: {schedule.num_train_timesteps} timesteps, {schedule.beta_schedule} "
+        f"betas, predicts {schedule.prediction_type}"
+    )
+    digits = 2 if adapted else 0
+    lines.append(
+        f"attributed: {layout.num_params:,} weights of {len(layout.layers)} Linear and "
+        f"Conv2d layers, {layout.num_params / total:.{digits}%} of "
+        f"{total:,}"
+    )
+    return lines
+
+
+def import_model(
+    folder: Path,
+    name: str,
+    path: Path,
+    selection: Selection,
+    changes: list[str],
+    lora: Path | None = None,
+) -> CollectionConfig:
+    """Return the settings of a collection around a model that diffusers saved.
+
+    The model is copied beside the data set, every weight exactly. Errors of the parts
+    pass through.
+
+    Args:
+        folder: Of the pipeline.
+        name: Of the collection.
+        path: Where the pictures lie that the model was trained on.
+        selection: Which of them.
+        changes: As for `with_settings`.
+        lora: Folder of a LoRA that was trained on the pictures.
+
+    Raises:
+        ValueError: If the pictures do not have the model's classes.
+    """
+    check_name(name)
+    denoiser = read_pipeline(folder, lora)
+    conditional = isinstance(denoiser.unet, TextConditioned)
+    if conditional != (selection.prompts is not None):
+        prompts = (selection.prompts or Prompts()) if conditional else None
+        selection = replace(selection, prompts=prompts)
+    data, summary = data_settings(name, path, selection, picture_size(denoiser))
+    classes = len(summary.values.get("label") or ())
+    if conditional:
+        captions = distinct_captions(data)
+        print("\n".join(described_captions(folder, captions, summary)))
+        denoiser = read_pipeline(folder, lora, captions)
+    elif denoiser.null_label is None:
+        data = replace(data, label_columns=())
+    elif classes != denoiser.null_label:
+        raise ValueError(
+            f"The model has {denoiser.null_label} classes and the pictures {classes}. "
+            "Give the pictures it was trained on, in folders or with a 'label' column."
+        )
+    # Models of texts are large, and most of their weights were saved in half precision.
+    weights = denoiser_to_bytes(denoiser, None if conditional else torch.float32)
+    digest = hashlib.sha256(weights).hexdigest()[:12]
+    kept = sets_folder() / f"{name}-model-{digest}.safetensors"
+    write_atomically(kept, weights)
+    base = RECIPES["small"][0](name, data)
+    config = replace(
+        base,
+        data=replace(data, channels=picture_channels(denoiser)),
+        model=model_settings(denoiser),
+        train=TrainConfig(imported=kept.name),
+    )
+    if conditional:
+        most = min(CurvatureConfig.batch_size, denoiser.most_at_once)
+        config = replace(
+            config,
+            curvature=replace(config.curvature, batch_size=most),
+            samples=SampleConfig(guidance_scale=GUIDANCE),
+        )
+    return keep_own(config, summary, changes, ("caption",) if conditional else ())
+
+
+def distinct_captions(data: DataConfig) -> tuple[str, ...]:
+    """Return the texts of a data set as `load_dataset` numbers them."""
+    column = pq.read_table(dataset_path(data), columns=["caption"])["caption"]
+    return tuple(sorted(set(column.to_pylist())))
+
+
+def described_captions(
+    folder: Path, captions: tuple[str, ...], summary: Summary
+) -> list[str]:
+    """Return what was seen of the texts, a line for each thing."""
+    lines = [f"captions: {len(captions):,} different"]
+    if empty := (summary.values.get("caption") or {}).get(""):
+        lines[0] += f"; pictures without one, taken with the empty text: {empty:,}"
+    if cut := cut_texts(read_text_encoder(folder)[0], captions):
+        lines.append(f"longer than the text encoder reads, and cut: {cut:,}")
+    return lines
+
+
+def keep_own(
+    config: CollectionConfig,
+    summary: Summary,
+    changes: list[str],
+    first: tuple[str, ...] = (),
+) -> CollectionConfig:
+    """Return the settings of a collection with what is shown of it, and keep them.
+
+    Args:
+        config: The settings.
+        summary: What was seen of the pictures.
+        changes: As for `with_settings`.
+        first: Columns that are shown of a picture before all others.
+    """
+    others = (column for column in CAPTIONS if column in summary.values)
+    captions = (*first, *others)[:2]
+    config = replace(config, title=config.name, captions=captions)
+    config = with_settings(config, changes)
+    save_own(config)
+    return config
+
+
+def make_own(
+    name: str,
+    path: Path,
+    recipe: str,
+    selection: Selection,
+    changes: list[str],
+) -> CollectionConfig:
+    """Return the settings of a new collection of a user's own pictures, and keep them.
+
+    The same call again gives the same settings. Errors of the parts pass through.
+
+    Args:
+        name: Of the collection.
+        path: Where the pictures lie.
+        recipe: One of `RECIPES`.
+        selection: Which pictures are wanted.
+        changes: As for `with_settings`, on top of the recipe.
+    """
+    check_name(name)
+    size = recipe_size(recipe)
+    for change in changes:  # the pictures are made in the size that is asked for
+        if change.startswith("data.image_size="):
+            size = with_settings(CollectionConfig(name), [change]).data.image_size
+    data, summary = data_settings(name, path, selection, size)
+    config = RECIPES[recipe][0](name, data)
+    if not data.label_columns:
+        config = replace(config, model=replace(config.model, label_dropout=0.0))
+    return keep_own(config, summary, changes)

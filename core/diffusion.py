@@ -1,8 +1,8 @@
 """The denoiser: a diffusers UNet, its scheduler and, if latent, its autoencoder.
 
 One face for pixel and latent models, for every prediction type, with or without
-classes. Holds Eq. 1 (`add_noise`), Eq. 2 (`losses`, in the prediction the model was
-trained with), sampling, and the distribution of each sampling step
+classes or texts. Holds Eq. 1 (`add_noise`), Eq. 2 (`losses`, in the prediction the
+model was trained with), sampling, and the distribution of each sampling step
 (`reverse_conditional`). Knows nothing about gradients.
 """
 
@@ -18,14 +18,20 @@ from diffusers import (
     DDIMInverseScheduler,
     DDIMScheduler,
     DDPMScheduler,
+    UNet2DConditionModel,
     UNet2DModel,
     VQModel,
 )
 from torch import Tensor, nn
 
 from core.config import ModelConfig
+from core.lora import add_low_rank, low_rank_layers, train_adapters_only
+from core.prompts import TextConditioned
 
 SAMPLERS = {"ddim": DDIMScheduler, "ddpm": DDPMScheduler}
+MOST_AT_ONCE = 256  # noisy examples in one pass
+PASS_BYTES = 8e9  # of what the layers of a large model put out in one pass
+AUTOENCODED = 2**20  # pixels through the autoencoder at once, four of 512x512
 
 
 class PatchAutoencoder(nn.Module):
@@ -123,16 +129,19 @@ class Denoiser(nn.Module):
         autoencoder: Maps images to latents; None for a pixel model.
         null_label: The class that stands for "no label"; None for a model without
             classes.
+        most_at_once: Noisy examples that one pass may hold; bounds the memory.
     """
 
     def __init__(
         self,
-        unet: UNet2DModel,
+        unet: UNet2DModel | TextConditioned,
         scheduler: DDPMScheduler,
         autoencoder: nn.Module | None = None,
         null_label: int | None = None,
+        most_at_once: int = MOST_AT_ONCE,
     ):
         super().__init__()
+        self.most_at_once = most_at_once
         self.unet = unet
         self.autoencoder = autoencoder
         self.scheduler = scheduler
@@ -164,11 +173,17 @@ class Denoiser(nn.Module):
             return images
         if isinstance(self.autoencoder, PatchAutoencoder):
             return self.autoencoder.encode(images)
+        some = max(1, AUTOENCODED // images[0, 0].numel())
+        latents = [self._latents(part) for part in images.split(some)]
+        return torch.cat(latents) * self.autoencoder.config.scaling_factor
+
+    def _latents(self, images: Tensor) -> Tensor:
+        """Return what a diffusers autoencoder makes of images, before scaling."""
+        encoded = self.autoencoder.encode(images)
         if isinstance(self.autoencoder, VQModel):
-            return self.autoencoder.encode(images).latents
-        # The mean, not a sample: the same picture must always have the same x_0.
-        mean = self.autoencoder.encode(images).latent_dist.mode()
-        return mean * self.autoencoder.config.scaling_factor
+            return encoded.latents
+        # The mean, no sample: the same picture must always have the same x_0.
+        return encoded.latent_dist.mode()
 
     @torch.no_grad()
     def decode(self, x_0: Tensor) -> Tensor:
@@ -177,12 +192,12 @@ class Denoiser(nn.Module):
             images = x_0
         elif isinstance(self.autoencoder, PatchAutoencoder):
             images = self.autoencoder.decode(x_0)
-        elif isinstance(self.autoencoder, VQModel):
-            images = self.autoencoder.decode(x_0).sample
         else:
-            images = self.autoencoder.decode(
-                x_0 / self.autoencoder.config.scaling_factor
-            ).sample
+            factor = picture_factor(self.autoencoder)
+            some = max(1, AUTOENCODED // (x_0[0, 0].numel() * factor**2))
+            plain = x_0 / self.autoencoder.config.scaling_factor
+            parts = [self.autoencoder.decode(part).sample for part in plain.split(some)]
+            images = torch.cat(parts)
         return images.clamp(-1, 1)
 
     def _alphas(self, timesteps: Tensor, like: Tensor) -> Tensor:
@@ -439,6 +454,11 @@ class Denoiser(nn.Module):
         return [_column(alphas[timesteps]), _column(alphas[previous])]
 
 
+def picture_factor(autoencoder: nn.Module) -> int:
+    """Return how many pixels a latent of a diffusers autoencoder has a side."""
+    return 2 ** (len(autoencoder.config.block_out_channels) - 1)
+
+
 def _column(values: Tensor) -> Tensor:
     """Return values (B,) in shape (B, 1, 1, 1)."""
     return values[:, None, None, None]
@@ -510,6 +530,32 @@ def to_pixels(images: Tensor) -> np.ndarray:
     return ((images + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
 
 
+def check_widths(config: ModelConfig) -> None:
+    """Raise ValueError, one sentence, where the widths of a model fit nothing."""
+    widths, levels = config.block_out_channels, len(config.attention)
+    if len(widths) != levels:
+        raise ValueError(
+            f"model.block_out_channels has {len(widths)} levels and model.attention "
+            f"{levels}. Give both as many."
+        )
+    if any(width % config.norm_num_groups for width in widths):
+        raise ValueError(
+            f"The widths {list(widths)} of model.block_out_channels are no multiples "
+            f"of model.norm_num_groups, {config.norm_num_groups}. Change one of them."
+        )
+    head = config.attention_head_dim
+    if head and any(
+        width % head
+        for width, attends in zip(widths, config.attention, strict=True)
+        if attends
+    ):
+        raise ValueError(
+            f"The widths {list(widths)} of model.block_out_channels, where there is "
+            "attention, are no multiples of model.attention_head_dim, "
+            f"{head}. Change one of them."
+        )
+
+
 def make_denoiser(
     config: ModelConfig,
     image_size: int,
@@ -520,8 +566,10 @@ def make_denoiser(
     """Return an untrained denoiser; its weights depend on the generator alone.
 
     With label dropout there is one class more than `num_classes`: the null label, the
-    last. Without it the model has no classes.
+    last. Without it the model has no classes. Settings that fit no model raise the
+    ValueError of `check_widths`.
     """
+    check_widths(config)
     size, in_channels, autoencoder = image_size, channels, None
     if config.autoencoder == "patch":
         autoencoder = PatchAutoencoder(
@@ -544,6 +592,12 @@ def make_denoiser(
             up_block_types=tuple(up),
             attention_head_dim=config.attention_head_dim,
             norm_num_groups=config.norm_num_groups,
+            norm_eps=config.norm_eps,
+            dropout=config.dropout,
+            resnet_time_scale_shift=config.time_scale_shift,
+            flip_sin_to_cos=config.flip_sin_to_cos,
+            freq_shift=config.freq_shift,
+            downsample_padding=config.downsample_padding,
             num_class_embeds=None if null_label is None else num_classes + 1,
         )
     scheduler = DDPMScheduler(
@@ -569,8 +623,16 @@ def plain_config(part) -> dict:
     return {k: v for k, v in part.config.items() if k != "_use_default_values"}
 
 
-def denoiser_to_bytes(denoiser: Denoiser, dtype: torch.dtype = torch.float16) -> bytes:
-    """Return weights and configuration as the bytes of a safetensors file."""
+def denoiser_to_bytes(
+    denoiser: Denoiser, dtype: torch.dtype | None = torch.float16
+) -> bytes:
+    """Return weights and configuration as the bytes of a safetensors file.
+
+    Args:
+        denoiser: The model.
+        dtype: Of the weights; None keeps every value exactly, in half precision where
+            that holds it, as most weights that are passed around were saved.
+    """
     settings = {
         "unet": plain_config(denoiser.unet),
         "scheduler": plain_config(denoiser.scheduler),
@@ -589,9 +651,21 @@ def denoiser_to_bytes(denoiser: Denoiser, dtype: torch.dtype = torch.float16) ->
             "class": type(denoiser.autoencoder).__name__,
             "config": plain_config(denoiser.autoencoder),
         }
+    if isinstance(denoiser.unet, TextConditioned):
+        settings["text"] = {
+            "captions": denoiser.unet.captions,
+            "table": denoiser.unet.table.shape,
+            "most_at_once": denoiser.most_at_once,
+        }
+    if adapted := low_rank_layers(denoiser.unet):
+        settings["lora"] = [
+            (name, layer.rank, layer.scale) for name, layer in adapted.items()
+        ]
     weights = {
         # The autoencoder defines x_0; it stays exact.
-        name: tensor.cpu().contiguous()
+        name: exact_half(tensor.cpu()).contiguous()
+        if dtype is None
+        else tensor.cpu().contiguous()
         if name.startswith("autoencoder.")
         else tensor.to("cpu", dtype).contiguous()
         for name, tensor in denoiser.state_dict().items()
@@ -599,6 +673,12 @@ def denoiser_to_bytes(denoiser: Denoiser, dtype: torch.dtype = torch.float16) ->
     return safetensors.torch.save(
         weights, {"denoiser": json.dumps(settings, default=str)}
     )
+
+
+def exact_half(tensor: Tensor) -> Tensor:
+    """Return a tensor in half precision if that changes no value, else as it is."""
+    half = tensor.half()
+    return half if tensor.is_floating_point() and half.equal(tensor) else tensor
 
 
 def denoiser_from_bytes(data: bytes) -> Denoiser:
@@ -624,11 +704,23 @@ def denoiser_from_bytes(data: bytes) -> Denoiser:
             autoencoder = _AUTOENCODERS[kind].from_config(
                 settings["autoencoder"]["config"]
             )
+    text = settings.get("text")
+    if text is None:
+        unet, most_at_once = UNet2DModel.from_config(settings["unet"]), MOST_AT_ONCE
+    else:
+        unet = UNet2DConditionModel.from_config(settings["unet"])
+        unet = TextConditioned(unet, text["captions"], torch.empty(text["table"]))
+        most_at_once = text["most_at_once"]
+    for name, rank, scale in settings.get("lora", ()):
+        add_low_rank(unet, name, rank, scale)
+    if "lora" in settings:
+        train_adapters_only(unet)
     denoiser = Denoiser(
-        UNet2DModel.from_config(settings["unet"]),
+        unet,
         DDPMScheduler.from_config(settings["scheduler"]),
         autoencoder,
         settings["null_label"],
+        most_at_once,
     )
     denoiser.load_state_dict(safetensors.torch.load(data))
     return denoiser.float().eval()

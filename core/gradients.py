@@ -20,7 +20,7 @@ def fold_gradients(
     label: int | None,
     draws: Draws,
     num_folds: int,
-    max_batch: int = 256,
+    max_batch: int | None = None,
     on_fold: Callable[[int, int], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient of one example's mean cost over each fold of the draws.
@@ -38,18 +38,18 @@ def fold_gradients(
         draws: S draws, whose weights multiply the costs; fold f is the f-th of
             `num_folds` equal parts.
         num_folds: F.
-        max_batch: Most draws in one pass; bounds the memory.
+        max_batch: Most draws in one pass; None takes as many as the model allows.
         on_fold: Called with (folds done, folds in all); may raise to stop.
 
     Returns:
         Gradients of shape (F, P), float32, and mean costs of shape (F,).
     """
-    per_fold = len(draws) // num_folds
+    per_fold, most = len(draws) // num_folds, max_batch or denoiser.most_at_once
     weight = next(denoiser.unet.parameters())
     gradients = weight.new_empty(num_folds, layout.num_params)
     costs = []
     for fold in range(num_folds):
-        parts = draws_in_parts(draws, fold * per_fold, per_fold, max_batch)
+        parts = draws_in_parts(draws, fold * per_fold, per_fold, most)
         summands = (
             (part.weights * measurement(denoiser, x_0, label, part)).sum() / per_fold
             for part in parts

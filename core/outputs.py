@@ -141,7 +141,7 @@ def expected_pictures(
         trajectory: Of S steps.
         label: Class index; None means no label.
         guidance_scale: With which the picture was drawn.
-        batch_size: Steps at a time.
+        batch_size: Steps at a time, at most.
 
     Returns:
         Clean examples, shape (S, C, H, W), on the model's device.
@@ -149,8 +149,9 @@ def expected_pictures(
     parts = []
     states = trajectory.states[:-1].to(denoiser.device)
     timesteps = trajectory.timesteps.to(denoiser.device)
-    for first in range(0, len(timesteps), batch_size):
-        x_t, t = states[first : first + batch_size], timesteps[first:][:batch_size]
+    size = min(batch_size, denoiser.most_at_once)
+    for first in range(0, len(timesteps), size):
+        x_t, t = states[first : first + size], timesteps[first:][:size]
         noise = _guided_noise(denoiser, x_t, t, label, guidance_scale)
         alpha = denoiser.alphas_cumprod[t].to(x_t.dtype)[:, None, None, None]
         clean = (x_t - (1 - alpha).sqrt() * noise) / alpha.sqrt()

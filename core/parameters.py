@@ -1,9 +1,10 @@
 """Which weights count, and the one order in which they are flattened.
 
-Only Linear and Conv2d layers count (App. J.4). A layer is one matrix of shape (D_out,
-D_in): its weight, a convolution's kernel unrolled to (C_in k_h k_w), with the bias,
-where there is one, as the last column. A flattened gradient is these matrices row by
-row, layers in the order of `named_modules`. Knows nothing of models beyond `torch.nn`.
+Only Linear and Conv2d layers count (App. J.4), and none that is frozen: with a LoRA its
+own layers are all that was trained. A layer is one matrix of shape (D_out, D_in): its
+weight, a convolution's kernel unrolled to (C_in k_h k_w), with the bias, where there is
+one, as the last column. A flattened gradient is these matrices row by row, layers in
+the order of `named_modules`. Knows nothing of models beyond `torch.nn`.
 """
 
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class Layout:
 
 
 def parameter_layout(model: nn.Module) -> Layout:
-    """Return the layout of every Linear and Conv2d inside a model.
+    """Return the layout of every Linear and Conv2d inside a model that is not frozen.
 
     Raises:
         ValueError: If a convolution has groups: its matrix would not be a single block.
@@ -69,6 +70,8 @@ def parameter_layout(model: nn.Module) -> Layout:
     layers = []
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear | nn.Conv2d):
+            continue
+        if not module.weight.requires_grad:
             continue
         if isinstance(module, nn.Conv2d) and module.groups != 1:
             raise ValueError(

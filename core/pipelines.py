@@ -1,0 +1,382 @@
+"""A diffusion model that diffusers saved, as a denoiser; or a sentence why not.
+
+Reads the folder of a pipeline (`unet`, `scheduler` and perhaps `vae` or `vqvae`), as
+diffusers' training examples write it, and that of a StableDiffusionPipeline, with or
+without a LoRA. Nothing is fetched from anywhere.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from diffusers import (
+    AutoencoderKL,
+    DDPMScheduler,
+    UNet2DConditionModel,
+    UNet2DModel,
+    VQModel,
+)
+from torch import Tensor, nn
+
+from core.config import ModelConfig
+from core.diffusion import MOST_AT_ONCE, PASS_BYTES, Denoiser, picture_factor
+from core.lora import read_lora
+from core.parameters import parameter_layout
+from core.prompts import TextConditioned, embed_texts, read_text_encoder
+
+UNETS = {"UNet2DModel": UNet2DModel, "UNet2DConditionModel": UNet2DConditionModel}
+AUTOENCODERS = {"AutoencoderKL": ("kl", AutoencoderKL), "VQModel": ("vq", VQModel)}
+# Of a scheduler: what decides the noise a model was trained with.
+SCHEDULE = (
+    "num_train_timesteps",
+    "beta_schedule",
+    "beta_start",
+    "beta_end",
+    "trained_betas",
+    "prediction_type",
+    "clip_sample",
+    "clip_sample_range",
+)
+PREDICTIONS = ("epsilon", "v_prediction", "sample")
+CLIPPING = ("DDPMScheduler", "DDIMScheduler")  # that clip if they do not say
+# Of a text-to-image UNet: settings that ask for more than a text, and what they mean.
+MORE_THAN_TEXT = {
+    "addition_embed_type": "sizes or a second text (as SDXL)",
+    "encoder_hid_dim_type": "an embedded picture",
+    "class_embed_type": "a class",
+    "num_class_embeds": "a class",
+    "time_cond_proj_dim": "the guidance (as distilled models)",
+}
+
+
+def read_pipeline(
+    folder: Path, lora: Path | None = None, captions: tuple[str, ...] = ()
+) -> Denoiser:
+    """Return the model in a folder that diffusers saved, in float32, to evaluate.
+
+    A model that cannot be attributed is a ValueError that says why.
+
+    Args:
+        folder: Of a pipeline.
+        lora: Folder of a LoRA, which is then all that is attributed.
+        captions: The texts that a text-to-image model is to know, its classes.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder '{folder}'. Give the folder that "
+            "`pipeline.save_pretrained` wrote."
+        )
+    unet = read_unet(folder)
+    scheduler = read_scheduler(folder)
+    autoencoder = read_autoencoder(folder, unet)
+    null_label, most_at_once = None, MOST_AT_ONCE
+    if isinstance(unet, UNet2DConditionModel):
+        null_label, most_at_once = len(captions), examples_at_once(unet.config)
+        unet = with_texts(folder, unet, lora, captions)
+    else:
+        if unet.config.num_class_embeds is not None:
+            null_label = add_null_label(unet)
+        if lora is not None:
+            read_lora(lora, unet, None)
+    denoiser = Denoiser(unet, scheduler, autoencoder, null_label, most_at_once)
+    return denoiser.float().eval()
+
+
+def with_texts(
+    folder: Path,
+    unet: UNet2DConditionModel,
+    lora: Path | None,
+    captions: tuple[str, ...],
+) -> TextConditioned:
+    """Return a UNet with its LoRA and its texts.
+
+    Raises:
+        ValueError: If the text encoder is of another model.
+    """
+    tokenizer, encoder = read_text_encoder(folder)
+    width = encoder.config.hidden_size
+    if width != unet.config.cross_attention_dim:
+        raise ValueError(
+            f"The text encoder gives {width} numbers a token and the model takes "
+            f"{unet.config.cross_attention_dim}. They do not belong together."
+        )
+    if lora is not None:
+        read_lora(lora, unet, encoder)
+    table = embed_texts(tokenizer, encoder, (*captions, ""))
+    return TextConditioned(unet, captions, table)
+
+
+def examples_at_once(config: dict) -> int:
+    """Return how many noisy examples one pass of a UNet2DConditionModel may hold.
+
+    A backward pass keeps about what the layers put out.
+    """
+    return int(min(MOST_AT_ONCE, max(1, PASS_BYTES // output_bytes(config))))
+
+
+def output_bytes(config: dict) -> int:
+    """Return the bytes that all layers put out for one example, in float32.
+
+    Counted on shapes alone, without any computation.
+
+    Args:
+        config: Of a UNet2DConditionModel.
+    """
+    total = 0
+
+    def count(module: nn.Module, inputs, output) -> None:
+        nonlocal total
+        if isinstance(output, Tensor):
+            total += 4 * output.numel()
+
+    with torch.device("meta"), torch.no_grad():
+        unet = UNet2DConditionModel.from_config(config)
+        for module in unet.modules():
+            if not list(module.children()):
+                module.register_forward_hook(count)
+        size = unet.config.sample_size
+        x_t = torch.empty(1, unet.config.in_channels, size, size)
+        texts = torch.empty(1, 77, unet.config.cross_attention_dim)
+        unet(x_t, torch.zeros(1, dtype=torch.long), encoder_hidden_states=texts)
+    return total
+
+
+def settings_of(folder: Path, *names: str) -> tuple[Path, dict]:
+    """Return the first of several sub-folders that exists, and its settings.
+
+    Raises:
+        ValueError: If there is none, or its settings cannot be read.
+    """
+    for name in names:
+        for file in ("config.json", "scheduler_config.json"):
+            path = folder / name / file
+            if not path.is_file():
+                continue
+            try:
+                return path.parent, json.loads(path.read_text())
+            except ValueError:
+                raise ValueError(
+                    f"'{name}/{file}' is no JSON. Save the model again."
+                ) from None
+    found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+    raise ValueError(
+        f"'{folder.name}' has no '{names[0]}' folder with its settings; it holds "
+        f"{found}. Give the folder that `pipeline.save_pretrained` wrote."
+    )
+
+
+def read_unet(folder: Path) -> UNet2DModel | UNet2DConditionModel:
+    """Return the UNet.
+
+    Raises:
+        ValueError: If it is of a kind that cannot be attributed.
+    """
+    for part, what in {
+        "transformer": "a diffusion transformer (as SD 3 or Flux)",
+        "controlnet": "steered by a ControlNet",
+    }.items():
+        if (folder / part).is_dir():
+            raise ValueError(
+                f"The model is {what}; only a UNet that is conditional on a text, a "
+                "class or nothing can be attributed."
+            )
+    place, settings = settings_of(folder, "unet")
+    kind = settings.get("_class_name", "an unknown class")
+    if kind not in UNETS:
+        raise ValueError(
+            f"The model is a {kind}; only {' and '.join(UNETS)} can be attributed so "
+            "far."
+        )
+    if kind == "UNet2DConditionModel":
+        check_text_unet(settings)
+    size = settings.get("sample_size")
+    if isinstance(size, list) and len(set(size)) == 1:
+        size = size[0]
+    if not isinstance(size, int):
+        raise ValueError(
+            f"The model's sample_size is {size}; square pictures of one size are "
+            "needed. Set sample_size in unet/config.json."
+        )
+    if settings.get("class_embed_type"):
+        raise ValueError(
+            f"The model embeds its classes by '{settings['class_embed_type']}'; only "
+            "a table of classes (num_class_embeds) can be read."
+        )
+    unet = _loaded(UNETS[kind], place)
+    if unet.config.out_channels != unet.config.in_channels:
+        raise ValueError(
+            f"The model gives {unet.config.out_channels} channels for "
+            f"{unet.config.in_channels}: it also learned the variance, whose loss is "
+            "another one. Only models of a fixed variance can be attributed."
+        )
+    unet.register_to_config(sample_size=size)
+    parameter_layout(unet)  # its own errors for layers that have no single block
+    return unet
+
+
+def check_text_unet(settings: dict) -> None:
+    """Refuse a UNet2DConditionModel that is shown more than a noisy picture and a text.
+
+    Raises:
+        ValueError: If so.
+    """
+    for name, what in MORE_THAN_TEXT.items():
+        if settings.get(name) is not None:
+            raise ValueError(
+                f"The model is also conditional on {what}: its {name} is "
+                f"'{settings[name]}'. Only models of a text alone can be attributed."
+            )
+    given, made = settings.get("in_channels", 4), settings.get("out_channels", 4)
+    if given > made:
+        raise ValueError(
+            f"The model takes {given} channels and gives {made}: it is also shown a "
+            "picture, as for inpainting. Only models of a text alone can be attributed."
+        )
+
+
+def _loaded(kind: type, place: Path) -> nn.Module:
+    """Return a module from its folder; what diffusers raises becomes one sentence."""
+    try:
+        return kind.from_pretrained(
+            place, local_files_only=True, torch_dtype=torch.float32
+        )
+    except Exception as error:  # diffusers raises many kinds, with long texts
+        first_line = str(error).strip().splitlines()[0][:200]
+        raise ValueError(
+            f"The weights in '{place.name}' could not be read: {first_line} Save the "
+            "model again with `save_pretrained`."
+        ) from None
+
+
+def read_scheduler(folder: Path) -> DDPMScheduler:
+    """Return the noise schedule that the model was trained with.
+
+    Raises:
+        ValueError: If its loss or its noise levels are not those of a DDPM.
+    """
+    _, settings = settings_of(folder, "scheduler")
+    kind = settings.get("_class_name", "an unknown class")
+    if "num_train_timesteps" not in settings or "beta_schedule" not in settings:
+        raise ValueError(
+            f"The scheduler {kind} has no table of betas, so the training loss is not "
+            "that of a DDPM. Only DDPM and DDIM training can be attributed."
+        )
+    prediction = settings.get("prediction_type", "epsilon")
+    if prediction not in PREDICTIONS:
+        raise ValueError(
+            f"The model predicts '{prediction}'; known: {', '.join(PREDICTIONS)}."
+        )
+    if settings.get("rescale_betas_zero_snr"):
+        raise ValueError(
+            "The noise schedule ends without any signal (rescale_betas_zero_snr), "
+            "where the ELBO and the noise of Eq. 1 are not defined. Only schedules "
+            "that keep some signal can be attributed."
+        )
+    if str(settings.get("variance_type", "")).startswith("learned"):
+        raise ValueError(
+            "The variance was learned with the model, which has a loss of its own. "
+            "Only models of a fixed variance can be attributed."
+        )
+    kept = {"clip_sample": kind in CLIPPING}
+    kept |= {name: settings[name] for name in SCHEDULE if name in settings}
+    return DDPMScheduler(**kept, variance_type="fixed_small")  # App. J.3
+
+
+def read_autoencoder(
+    folder: Path, unet: UNet2DModel | UNet2DConditionModel
+) -> nn.Module | None:
+    """Return the autoencoder of a latent model, None for a pixel model.
+
+    Raises:
+        ValueError: If its kind or its latents do not fit.
+    """
+    if not any((folder / name).is_dir() for name in ("vae", "vqvae")):
+        if unet.config.in_channels not in (1, 3):
+            raise ValueError(
+                f"The model has {unet.config.in_channels} channels, so it is one of "
+                "latents, but there is no 'vae' or 'vqvae' folder beside 'unet'. Add "
+                "it."
+            )
+        return None
+    place, settings = settings_of(folder, "vae", "vqvae")
+    kind = settings.get("_class_name", "an unknown class")
+    if kind not in AUTOENCODERS:
+        raise ValueError(
+            f"The autoencoder is a {kind}; known: {', '.join(AUTOENCODERS)}."
+        )
+    if settings.get("shift_factor") or settings.get("latents_mean"):
+        raise ValueError(
+            "The autoencoder shifts its latents, which is not supported. Only a "
+            "scaling_factor is."
+        )
+    autoencoder = _loaded(AUTOENCODERS[kind][1], place)
+    if autoencoder.config.latent_channels != unet.config.in_channels:
+        raise ValueError(
+            f"The autoencoder has {autoencoder.config.latent_channels} channels and "
+            f"the model {unet.config.in_channels}. They do not belong together."
+        )
+    return autoencoder.requires_grad_(False)
+
+
+def add_null_label(unet: UNet2DModel) -> int:
+    """Add a class that stands for "no label" to a class-conditional UNet.
+
+    Its embedding is the mean of all others: a query without a class has to be given
+    something, and no class is nearer to the mean than another. Embeddings are not
+    among the attributed weights.
+
+    Returns:
+        The number of the new class.
+    """
+    table = unet.class_embedding.weight.data
+    wider = nn.Embedding(len(table) + 1, table.shape[1])
+    wider.weight.data = torch.cat([table, table.mean(0, keepdim=True)])
+    unet.class_embedding = wider
+    unet.register_to_config(num_class_embeds=len(table) + 1)
+    return len(table)
+
+
+def picture_size(denoiser: Denoiser) -> int:
+    """Return the side in pixels of the pictures that a model makes."""
+    size = denoiser.unet.config.sample_size
+    if denoiser.autoencoder is None:
+        return size
+    return size * picture_factor(denoiser.autoencoder)
+
+
+def picture_channels(denoiser: Denoiser) -> int:
+    """Return the channels of the pictures that a model makes, 1 or 3."""
+    part = denoiser.unet if denoiser.autoencoder is None else denoiser.autoencoder
+    return part.config.in_channels
+
+
+def model_settings(denoiser: Denoiser) -> ModelConfig:
+    """Return what a collection records of a model that was trained elsewhere."""
+    unet, schedule = denoiser.unet.config, denoiser.scheduler.config
+    heads = unet.attention_head_dim
+    autoencoder = "none"
+    if denoiser.autoencoder is not None:
+        autoencoder = AUTOENCODERS[type(denoiser.autoencoder).__name__][0]
+    return ModelConfig(
+        autoencoder=autoencoder,
+        block_out_channels=tuple(unet.block_out_channels),
+        attention=tuple("Attn" in block for block in unet.down_block_types),
+        layers_per_block=unet.layers_per_block,
+        attention_head_dim=max(heads) if isinstance(heads, list | tuple) else heads,
+        norm_num_groups=unet.norm_num_groups,
+        prediction_type=schedule.prediction_type,
+        num_train_timesteps=schedule.num_train_timesteps,
+        beta_schedule=schedule.beta_schedule,
+        beta_start=schedule.beta_start,
+        beta_end=schedule.beta_end,
+        clip_sample=schedule.clip_sample,
+        dropout=unet.dropout,
+        time_scale_shift=unet.resnet_time_scale_shift,
+        norm_eps=unet.norm_eps,
+        flip_sin_to_cos=unet.flip_sin_to_cos,
+        freq_shift=unet.freq_shift,
+        downsample_padding=unet.downsample_padding,
+    )

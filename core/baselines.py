@@ -25,6 +25,8 @@ Dampings are those of the mean loss, as in the paper's App. J.5: what the TRAK c
 calls lambda is N times larger.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -121,8 +123,13 @@ def relative(values: np.ndarray, norms: np.ndarray) -> np.ndarray:
 
 
 def mean_eigenvalue(features: Tensor) -> float:
-    """Return the mean eigenvalue of the projected Fisher Phi^T Phi / N."""
-    return float(features.square().sum() / features.numel())
+    """Return the mean eigenvalue of the projected Fisher Phi^T Phi / N.
+
+    Summed by numpy in float64: the order of torch's sums depends on its threads, and
+    the evidence names this number to the last digit.
+    """
+    values = features.cpu().numpy()
+    return float(np.einsum("nk,nk->", values, values, dtype=np.float64) / values.size)
 
 
 def trak_damping(features: Tensor, relative_damping: float | None = None) -> float:
@@ -141,7 +148,8 @@ def fisher_products(query: Tensor, features: Tensor, damping: float) -> Tensor:
 
     Solved in the smaller of the two spaces, of the k features or of the N examples, in
     the floating point type of the features; float32 at least, for half precision
-    degrades TRAK (App. J.4).
+    degrades TRAK (App. J.4). Where rounding leaves no inverse, because the damping is
+    tiny beside the largest eigenvalue, in float64.
 
     Args:
         query: Features of the queries, shape (Q, k).
@@ -149,8 +157,8 @@ def fisher_products(query: Tensor, features: Tensor, damping: float) -> Tensor:
         damping: Of the mean loss, positive.
 
     Raises:
-        ValueError: If the damping is not positive, or the features are in half
-            precision.
+        ValueError: If the damping is not positive or too small for any inverse, or the
+            features are in half precision.
     """
     if not damping > 0:
         raise ValueError(
@@ -162,6 +170,25 @@ def fisher_products(query: Tensor, features: Tensor, damping: float) -> Tensor:
             f"Features of type {features.dtype} are too coarse for an inverse. "
             "Convert them to float32."
         )
+    return _where_it_inverts(_fisher_products, query, features, damping=damping)
+
+
+def _where_it_inverts(solve: Callable[..., Tensor], *tensors, damping: float) -> Tensor:
+    """Return `solve(*tensors, damping)`, in float64 if rounding leaves no inverse."""
+    try:
+        return solve(*tensors, damping)
+    except torch.linalg.LinAlgError:
+        wide = [values.double() for values in tensors]
+    try:
+        return solve(*wide, damping).to(tensors[0].dtype)
+    except torch.linalg.LinAlgError:
+        raise ValueError(
+            f"A damping of {damping:.3g} is too small to invert the projected Fisher. "
+            "Choose a larger one."
+        ) from None
+
+
+def _fisher_products(query: Tensor, features: Tensor, damping: float) -> Tensor:
     num_examples, dim = features.shape
     if dim <= num_examples:
         gram, right = features.T @ features / num_examples, features.T
@@ -256,14 +283,17 @@ def das_scores(
     return (products * residuals / (1 - leverages)).square()
 
 
-def leverage(features: Tensor, damping: float, rows: int = 1024) -> Tensor:
+def leverage(features: Tensor, damping: float) -> Tensor:
     """Return phi_j^T (Phi^T Phi + N damping I)^-1 phi_j, below 1, shape (N,).
 
     Args:
         features: Shape (N, k).
-        damping: Of the mean loss.
-        rows: Examples at a time; bounds the memory.
+        damping: Of the mean loss; one too small for any inverse raises a ValueError.
     """
+    return _where_it_inverts(_leverage, features, damping=damping)
+
+
+def _leverage(features: Tensor, damping: float) -> Tensor:
     num_examples, dim = features.shape
     if dim <= num_examples:
         gram = features.T @ features / num_examples

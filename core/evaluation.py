@@ -1,6 +1,6 @@
 """How far predicted changes can be trusted: LDS (Eq. 13) and calibration.
 
-Plain numpy. `predicted` and `measured` are arrays (Q, M): a change of the cost, or the
+Plain arrays. `predicted` and `measured` are arrays (Q, M): a change of the cost, or the
 cost itself, of each of Q samples in each of M models that were trained again on random
 subsets. Knows no model and no file.
 """
@@ -8,8 +8,7 @@ subsets. Knows no model and no file.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
-from scipy.stats import rankdata
+import pandas as pd
 
 CALIBRATION_FOLDS = 4  # parts of the subsets; each is held out once
 COVERAGE = 0.9  # of the interval around a calibrated change
@@ -47,7 +46,9 @@ def lds(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
     The Spearman correlation over subsets of predicted and measured, both (Q, M); NaN
     where one of them is constant.
     """
-    ranks = [rankdata(values, axis=-1) for values in (predicted, measured)]
+    ranks = [
+        pd.DataFrame(values).rank(axis=1).to_numpy() for values in (predicted, measured)
+    ]
     first, second = (values - values.mean(-1, keepdims=True) for values in ranks)
     norms = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
     with np.errstate(invalid="ignore"):
@@ -68,10 +69,12 @@ def subset_error(predicted: np.ndarray, measured: np.ndarray) -> float:
     too little.
     """
     count = predicted.shape[-1]
-    means = [
-        lds(np.delete(predicted, m, -1), np.delete(measured, m, -1)).mean()
-        for m in range(count)
-    ]
+    kept = ~np.eye(count, dtype=bool)  # all subsets but one, each in turn
+    parts = (
+        np.concatenate([values[:, one] for one in kept])
+        for values in (predicted, measured)
+    )
+    means = lds(*parts).reshape(count, -1).mean(1)
     return float(np.sqrt((count - 1) * np.var(means)))
 
 
@@ -118,6 +121,9 @@ def monotone_fit(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Equal x are averaged first, so the fit is a function.
     """
+    # A page that shows an LDS beside its scores need not wait for scipy.
+    from scipy.optimize import isotonic_regression
+
     knots, owner, counts = np.unique(x, return_inverse=True, return_counts=True)
     means = np.bincount(owner, y) / counts
     fitted = isotonic_regression(means, weights=counts)

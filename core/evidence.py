@@ -1,4 +1,4 @@
-"""The evidence beside a collection: what retrained models measured, and the tables.
+"""The evidence beside a collection: what retrained models measured, and the scores.
 
 A folder `NAME-evidence-FINGERPRINT` beside the collection file holds everything that a
 table needs, so that anyone can make it again without training:
@@ -6,36 +6,42 @@ table needs, so that anyone can make it again without training:
 - `recipe.json`: settings, samples, draws, versions, seconds;
 - `masks.parquet`: which pictures each random subset holds, packed bits;
 - `measured.parquet`: costs of the samples in every retrained model;
-- `scores.parquet`: scores of all pictures for the samples, a row per lens and sample.
+- `scores.parquet`: a row per lens and sample: scores of all pictures for the lenses as
+  the app asks them, and for those that only differ in a setting what they predict for
+  the subsets, which is a thirtieth of the room;
+- `pictures.parquet`: samples that models without some pictures drew again.
 
 Knows numpy and pandas; no model.
 """
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from core.config import CollectionConfig
+from core.config import CollectionConfig, config_from_dict
 from core.evaluation import (
-    Calibration,
-    calibrate,
     lds,
     mean_and_error,
     predicted_changes,
     subset_error,
 )
+from core.files import written_whole
 
 # What names a column of scores besides the sample: the lens, and what else was varied.
 LENS = ("method", "measurement", "low", "high", "damping", "num_draws", "variant")
 FIGURES = ("lds", "standard_error", "subset_error", "num_samples", "num_subsets")
 CEILING = "retraining"  # in place of a method: the same subsets, another seed
 RANDOM = "random"  # in place of a method: scores, or a removal, that knows nothing
+NOTHING = "none"  # in place of a method: the removal of no picture
 OWN = ""  # in place of a measurement: the method's own, or none
+# What says which retrained model a row is about.
+MODEL = ("kind", "subset", "seed", "method", "fraction", "about")
+PICTURE_COLUMNS = (*MODEL, "sample_id", "pixels", "shape")
 # A value without scores of its own is predicted by the scores for its bound.
 PREDICTED_BY = {"log-probability": "elbo"}
 
@@ -47,20 +53,26 @@ class Evidence:
     Attributes:
         recipe: How it was made: plain values.
         masks: Which pictures each random subset holds, bool, shape (M, N).
-        measured: Columns `kind` ("full", "half", "removed"), `subset`, `seed`,
-            `sample_id`, `measurement`, `low`, `high`, `value` and `standard_error` (of
-            the shared draws). `low` and `high` are a half-open range of timesteps, -1
-            for all. A removal also has its `method`, `fraction` and the sample it is
-            `about`.
-        scores: Columns of `LENS`, `sample_id`, `source` and `scores` (N numbers). NaN
-            as damping is the collection's own; `variant` is empty for the lens as
-            the app asks it.
+        measured: Columns of `MODEL`, `sample_id`, `measurement`, `low`, `high`, `value`
+            and `standard_error` (of the shared draws). `kind` is "full", "half" (of
+            the pictures, with number `subset` and `seed`), "removed" (by a `method`, a
+            `fraction` of them, for the sample it is `about`) or "disjoint" (`fraction`
+            of them, `subset` 0 or 1 of a pair that shares none). `low` and `high` are
+            a half-open range of timesteps, -1 for all.
+        scores: Columns of `LENS`, `sample_id`, `source`, `scores` (N numbers) and
+            `predicted` (M numbers), one of which is None. NaN as damping is the
+            collection's own; `variant` is empty for the lens as the app asks it.
+        pictures: `PICTURE_COLUMNS`: what models drew from the samples' seeds, `pixels`
+            as uint8 in the order of `shape`, (C, H, W).
     """
 
     recipe: dict
     masks: np.ndarray
     measured: pd.DataFrame
     scores: pd.DataFrame
+    pictures: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame(columns=PICTURE_COLUMNS)
+    )
 
     def target(
         self, measurement: str, low: int = -1, high: int = -1, seed: int | None = None
@@ -108,23 +120,28 @@ class Evidence:
         rows = self.by_lens.get(_key(lens))
         if rows is None or not set(target.index) <= set(rows.index):
             return None
-        scores = np.stack(list(rows.loc[target.index])).astype(np.float64)
+        rows = rows.loc[target.index]
+        if rows["scores"].isna().any():
+            predicted = np.stack(list(rows["predicted"]))
+            return predicted[:, target.columns].astype(np.float64)
+        scores = np.stack(list(rows["scores"])).astype(np.float64)
         return predicted_changes(scores, self.masks[target.columns])
 
     def own_scores(self, method: str, measurement: str) -> pd.Series | None:
         """Return the scores (N,) by sample under a method as the app asks it."""
         for name, lens in default_rows(self, measurement):
             if name == method:
-                return self.by_lens[_key(lens)]
+                return self.by_lens[_key(lens)]["scores"]
         return None
 
     @cached_property
-    def by_lens(self) -> dict[tuple, pd.Series]:
-        """The scores (N,) by sample, of each lens."""
+    def by_lens(self) -> dict[tuple, pd.DataFrame]:
+        """The `scores` and the `predicted` by sample, of each lens."""
         groups = self.scores.groupby(list(LENS), dropna=False, sort=False)
+        known = [name for name in ("scores", "predicted") if name in self.scores]
         return {
             _key(dict(zip(LENS, values, strict=True))): part.set_index("sample_id")[
-                "scores"
+                known
             ]
             for values, part in groups
         }
@@ -145,24 +162,58 @@ def read_evidence(folder: Path) -> Evidence:
 
     Raises:
         LookupError: If there is none; the message says how to make it.
+        ValueError: If it is damaged.
     """
+    name = folder.name.split("-evidence-")[0]
     if not (folder / "recipe.json").exists():
-        name = folder.name.split("-evidence-")[0]
         raise LookupError(
             f"Nothing was retrained to check '{name}' yet. Do it with `python -m "
             f"precompute retrain --collection {name}`, then `python -m precompute "
             f"evidence --collection {name}`."
         )
-    recipe = json.loads((folder / "recipe.json").read_text())
-    packed = pd.read_parquet(folder / "masks.parquet").sort_values("subset")["kept"]
-    bits = np.stack([np.frombuffer(row, np.uint8) for row in packed])
-    masks = np.unpackbits(bits, axis=1, count=recipe["num_examples"]).astype(bool)
-    return Evidence(
-        recipe,
-        masks,
-        pd.read_parquet(folder / "measured.parquet"),
-        pd.read_parquet(folder / "scores.parquet"),
-    )
+    reading, tables = "recipe.json", {}
+    try:
+        recipe = json.loads((folder / reading).read_text())
+        for table in ("masks", "measured", "scores", "pictures"):
+            reading = f"{table}.parquet"
+            with open(folder / reading, "rb") as file:
+                # Tables of before there were checksums have none.
+                tables[table] = pd.read_parquet(file, page_checksum_verification=True)
+        reading = "masks.parquet"
+        packed = tables.pop("masks").sort_values("subset")["kept"]
+        bits = np.stack([np.frombuffer(row, np.uint8) for row in packed])
+        masks = np.unpackbits(bits, axis=1, count=recipe["num_examples"]).astype(bool)
+    except (OSError, KeyError, TypeError, ValueError, MemoryError) as error:
+        raise ValueError(
+            f"'{reading}' of the evidence in '{folder.name}' is damaged. Put it "
+            f"together again with `python -m precompute evidence --collection {name}`; "
+            "nothing is trained again for it."
+        ) from error
+    return Evidence(recipe, masks, **tables)
+
+
+def evidence_of(root: Path, config: CollectionConfig) -> Evidence:
+    """Return the evidence about the scores of a collection.
+
+    Args:
+        root: The folder of its file.
+        config: Its settings.
+
+    Raises:
+        ValueError: If what is there tested scores that were made with other settings.
+            Missing or damaged evidence raises the errors of `read_evidence`.
+    """
+    evidence = read_evidence(evidence_folder(root, config))
+    tested = config_from_dict(evidence.recipe["settings"])
+    stages = ("curvature", "gradients", "samples")
+    other = [name for name in stages if getattr(tested, name) != getattr(config, name)]
+    if other:
+        raise ValueError(
+            f"The evidence beside '{config.name}' tested scores of another build: the "
+            f"settings of {' and '.join(other)} differ. Test these with `python -m "
+            f"precompute evidence --collection {config.name}`."
+        )
+    return evidence
 
 
 def write_evidence(folder: Path, evidence: Evidence) -> None:
@@ -174,14 +225,15 @@ def write_evidence(folder: Path, evidence: Evidence) -> None:
         "masks": masks,
         "measured": evidence.measured,
         "scores": evidence.scores,
+        "pictures": evidence.pictures,
     }.items():
-        part = folder / f"{name}.parquet.part"
-        table.to_parquet(part, index=False, compression="zstd")
-        part.replace(folder / f"{name}.parquet")
+        with written_whole(folder / f"{name}.parquet") as file:
+            table.to_parquet(
+                file, index=False, compression="zstd", write_page_checksum=True
+            )
     text = json.dumps(evidence.recipe, indent=1, sort_keys=True)
-    part = folder / "recipe.json.part"
-    part.write_text(text + "\n")
-    part.replace(folder / "recipe.json")
+    with written_whole(folder / "recipe.json") as file:
+        file.write(f"{text}\n".encode())
 
 
 def default_lens(evidence: Evidence, method: str, measurement: str) -> dict:
@@ -220,29 +272,6 @@ def default_rows(evidence: Evidence, measurement: str) -> Iterator[tuple[str, di
                 break
 
 
-def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return a row per method: how well it ranks subsets by a measured cost (Eq. 13).
-
-    `standard_error` is that of the mean over samples, as in the paper; `subset_error`
-    is that of having few subsets; `scored` is the measurement that was scored, "own"
-    for a method that knows only one. The last row, "retraining", is the ceiling:
-    another seed's models on the same subsets as the prediction.
-    """
-    target = evidence.target(measurement)
-    rows = []
-    for method, lens in default_rows(evidence, measurement):
-        predicted = evidence.predicted(lens, target)
-        if predicted is not None:
-            scored = {"scored": lens["measurement"] or "own"}
-            found = figures(predicted, target.to_numpy())
-            rows.append({"method": method} | found | scored)
-    rows.sort(key=lambda row: -row["lds"])
-    held_out = ceiling(evidence, measurement)
-    if held_out is not None:
-        rows.append({"method": CEILING, "scored": measurement} | held_out)
-    return pd.DataFrame(rows, columns=["method", *FIGURES, "scored"])
-
-
 def ceiling(evidence: Evidence, measurement: str) -> dict | None:
     """Return the LDS of exact retraining with a held-out seed, or None without one.
 
@@ -259,237 +288,6 @@ def ceiling(evidence: Evidence, measurement: str) -> dict | None:
     return figures(values[-1], np.mean(values[:-1], 0))
 
 
-def damping_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return a row per method and damping; `default` marks the method's own.
-
-    `relative` is the damping over the mean eigenvalue of what is inverted.
-    """
-    target, rows = evidence.target(measurement), []
-    swept = evidence.scores[evidence.scores["damping"].notna()]["method"].unique()
-    for lens in evidence.lenses():
-        scored = lens["measurement"] and PREDICTED_BY.get(measurement, measurement)
-        plain = default_lens(evidence, lens["method"], scored)
-        if lens["method"] not in swept or not _same(lens, plain, "damping"):
-            continue
-        predicted = evidence.predicted(lens, target)
-        if predicted is None:
-            continue
-        default = bool(np.isnan(lens["damping"]))
-        known = evidence.recipe["dampings"][lens["method"]]
-        damping = known["own"] if default else lens["damping"]
-        facts = {
-            "method": lens["method"],
-            "damping": damping,
-            "relative": damping / known["mean_eigenvalue"],
-            "default": default,
-        }
-        rows.append(facts | figures(predicted, target.to_numpy()))
-    columns = ["method", "damping", "relative", "default", *FIGURES]
-    table = pd.DataFrame(rows, columns=columns)
-    return table.sort_values(["method", "damping"], ignore_index=True)
-
-
-def ablation_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return what EK-FAC's LDS becomes when one thing about the question is changed.
-
-    `changed` is "query draws", "scored" (another measurement's scores in its place) or
-    a variant of the index; `setting` its value, `bytes` the size per training picture
-    where that is what changed.
-    """
-    target, rows = evidence.target(measurement), []
-    plain = default_lens(evidence, "ekfac", PREDICTED_BY.get(measurement, measurement))
-    sizes = evidence.recipe.get("bytes_per_example", {})
-    for lens in evidence.lenses():
-        for column, changed in {
-            "num_draws": "query draws",
-            "measurement": "scored",
-            "variant": "gradients",
-        }.items():
-            # Gradients that are kept otherwise were asked with more draws.
-            free = ("variant", "num_draws") if lens["variant"] else (column,)
-            if column not in free[:1] or not _same(lens, plain, *free):
-                continue
-            predicted = evidence.predicted(lens, target)
-            if predicted is None:
-                continue
-            setting = lens[column] or "as asked"
-            facts = {
-                "changed": changed,
-                "setting": setting,
-                "default": lens[column] == plain[column],
-                "bytes": sizes.get(setting, float("nan")),
-            }
-            rows.append(facts | figures(predicted, target.to_numpy()))
-    columns = ["changed", "setting", "default", "bytes", *FIGURES]
-    return pd.DataFrame(rows, columns=columns).sort_values(
-        ["changed", "default", "lds"], ascending=[True, False, False], ignore_index=True
-    )
-
-
-def calibration(evidence: Evidence, method: str, measurement: str) -> Calibration:
-    """Return the map from a method's predicted changes to measured ones.
-
-    Raises:
-        LookupError: If there are no scores of this method for this measurement.
-    """
-    target = evidence.target(measurement)
-    for name, lens in default_rows(evidence, measurement):
-        predicted = evidence.predicted(lens, target) if name == method else None
-        if predicted is not None:
-            return calibrate(predicted, target.to_numpy())
-    raise LookupError(
-        f"There are no scores of '{method}' for '{measurement}' to calibrate. Compute "
-        "them with `python -m precompute evidence`."
-    )
-
-
-def calibration_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return how well a monotone map of each method's scores predicts the change.
-
-    `error` is the root mean square left on subsets that were held out, `spread` that of
-    the changes themselves, `half_width` half of the interval that covers nine of ten.
-    """
-    columns = ["method", "error", "spread", "explained", "half_width", "knots"]
-    rows = []
-    for method, _ in default_rows(evidence, measurement):
-        found = calibration(evidence, method, measurement)
-        facts = {name: getattr(found, name) for name in columns[1:-1]}
-        rows.append({"method": method} | facts | {"knots": len(found.knots)})
-    table = pd.DataFrame(rows, columns=columns)
-    return table.sort_values("error", ignore_index=True)
-
-
-def timestep_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return which timesteps' scores predict which timesteps' cost, by EK-FAC.
-
-    A row per pair of bands; the band -1:-1 is the whole.
-    """
-    bands = evidence.measured[evidence.measured["measurement"] == measurement]
-    bands = bands[["low", "high"]].drop_duplicates().sort_values(["low", "high"])
-    plain = default_lens(evidence, "ekfac", measurement)
-    rows = []
-    for low, high in bands.itertuples(index=False):
-        target = evidence.target(measurement, low, high)
-        for lens in evidence.lenses():
-            if _same(lens, plain, "low", "high"):
-                predicted = evidence.predicted(lens, target)
-                if predicted is not None:
-                    scored = {"scored_low": lens["low"], "scored_high": lens["high"]}
-                    measured = {"low": low, "high": high}
-                    facts = figures(predicted, target.to_numpy())
-                    rows.append(scored | measured | facts)
-    columns = ["scored_low", "scored_high", "low", "high", *FIGURES]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def changes_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return predicted and measured change of each sample in each retrained model.
-
-    Measured is against the model that was trained on everything; predicted is relative
-    to an average subset.
-    """
-    target = evidence.target(measurement)
-    full = evidence.measured[
-        (evidence.measured["kind"] == "full")
-        & (evidence.measured["measurement"] == measurement)
-        & (evidence.measured["low"] == -1)
-    ].set_index("sample_id")["value"]
-    measured = target.sub(full.loc[target.index], axis=0)
-    parts = []
-    for method, lens in default_rows(evidence, measurement):
-        predicted = evidence.predicted(lens, target)
-        if predicted is not None:
-            table = pd.DataFrame(predicted, target.index, target.columns)
-            both = {"predicted": table.stack(), "measured": measured.stack()}
-            parts.append(pd.DataFrame(both).reset_index().assign(method=method))
-    columns = ["method", "sample_id", "subset", "predicted", "measured"]
-    return pd.concat(parts)[columns] if parts else pd.DataFrame(columns=columns)
-
-
-def observations_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return what the paper observed, as found here: a figure per row, with its error.
-
-    "share of rises": of the measured changes after half of the pictures were left out,
-    how many are positive; its error is that over subsets.
-    """
-    target = evidence.target(measurement)
-    full = evidence.measured.query(
-        "kind == 'full' and measurement == @measurement and low == -1"
-    ).set_index("sample_id")["value"]
-    rise = target.sub(full.loc[target.index], axis=0) > 0
-    mean, error = mean_and_error(rise.mean(axis=0).to_numpy())
-    rows = [("share of rises", mean, error, target.shape[1])]
-    for band in timestep_table(evidence, measurement).to_dict("records"):
-        same = (band["scored_low"], band["scored_high"]) == (band["low"], band["high"])
-        if same and band["low"] >= 0:
-            name = f"timesteps {band['low']}:{band['high']} predict themselves"
-            rows.append((name, band["lds"], band["subset_error"], band["num_subsets"]))
-    columns = ["observation", "figure", "standard_error", "num_subsets"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return how each cost changed when what matters most for a sample was left out.
-
-    A row per method, fraction and sample; sample -1 is the mean over samples. `change`
-    is against the model without removal, `random` that of as many random pictures,
-    `excess` the difference. The error of one sample is the spread over random removals,
-    that of the mean the spread over samples.
-    """
-    removed = evidence.measured.query(
-        "kind == 'removed' and measurement == @measurement and low == -1"
-    )
-    columns = ["method", "fraction", "sample_id", "change", "random", "excess"]
-    columns += ["standard_error"]
-    if removed.empty:
-        return pd.DataFrame(columns=columns)
-    before = removed[removed["method"] == "none"].set_index(["seed", "sample_id"])
-    keys = pd.MultiIndex.from_frame(removed[["seed", "sample_id"]])
-    change = removed["value"].to_numpy() - before["value"].reindex(keys).to_numpy()
-    removed = removed.assign(change=change)
-    chance = removed[removed["method"] == RANDOM].groupby(["fraction", "sample_id"])
-    chance = chance["change"].agg(["mean", "std", "count"])
-    about = removed[removed["about"] == removed["sample_id"]]
-    about = about[~about["method"].isin([RANDOM, "none"])]
-    rows = []
-    for key, part in about.groupby(["method", "fraction", "sample_id"]):
-        mean, spread, count = chance.loc[key[1:]]
-        value = part["change"].mean()
-        error = spread * (1 / len(part) + 1 / count) ** 0.5
-        rows.append((*key, value, mean, value - mean, error))
-    table = pd.DataFrame(rows, columns=columns)
-    for key, part in table.groupby(["method", "fraction"]):
-        excess = mean_and_error(part["excess"].to_numpy())
-        means = part[["change", "random"]].mean()
-        table.loc[len(table)] = (*key, -1, *means, *excess)
-    return table.sort_values(["fraction", "method", "sample_id"], ignore_index=True)
-
-
-TABLES: dict[str, Callable[[Evidence, str], pd.DataFrame]] = {
-    "lds": lds_table,
-    "damping": damping_table,
-    "ablation": ablation_table,
-    "calibration": calibration_table,
-    "timesteps": timestep_table,
-    "changes": changes_table,
-    "removal": removal_table,
-    "observations": observations_table,
-}
-
-
-def make_table(evidence: Evidence, table: str, measurement: str) -> pd.DataFrame:
-    """Return a table by its name.
-
-    Raises:
-        LookupError: If there is no such table; the message lists those there are.
-    """
-    if table not in TABLES:
-        raise LookupError(
-            f"There is no table '{table}'. Choose one of {', '.join(TABLES)}."
-        )
-    return TABLES[table](evidence, measurement)
-
-
 def _key(lens: dict, but: tuple[str, ...] = ()) -> tuple:
     """Return a lens's values without the named ones, equal for equal lenses."""
     return tuple(
@@ -497,6 +295,6 @@ def _key(lens: dict, but: tuple[str, ...] = ()) -> tuple:
     )
 
 
-def _same(lens: dict, other: dict, *but: str) -> bool:
+def same_lens(lens: dict, other: dict, *but: str) -> bool:
     """Return whether two lenses agree in all columns but the named ones."""
     return _key(lens, but) == _key(other, but)

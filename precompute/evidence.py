@@ -14,21 +14,38 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from core.baselines import mean_eigenvalue, trak_damping
 from core.config import CollectionConfig, RetrainConfig
 from core.datasets import load_dataset
 from core.diffusion import Denoiser, Subject, denoiser_from_bytes
 from core.draws import keyed_generator, subset_masks
-from core.evidence import OWN, RANDOM, Evidence, evidence_folder, write_evidence
+from core.evaluation import predicted_changes
+from core.evidence import (
+    MODEL,
+    OWN,
+    PICTURE_COLUMNS,
+    RANDOM,
+    Evidence,
+    evidence_folder,
+    read_evidence,
+    write_evidence,
+)
 from core.explorer import Explorer, open_explorer
+from core.files import written_whole
 from core.influence import centred
 from core.lenses import METHODS, Lens
 from core.likelihood import log_probability
 from core.query import QUERY_FOLDS, timestep_costs
 from precompute.ablations import gradient_bytes, gradient_variants
-from precompute.retrain import model_facts, retrain_folder
+from precompute.progress import Bar
+from precompute.regenerate import regenerated
+from precompute.retrain import (
+    identity_of,
+    is_measured,
+    model_facts,
+    retrain_folder,
+)
 from precompute.samples import make_samples
 from precompute.stages import trained_weights
 from precompute.workspace import open_workspace
@@ -38,6 +55,7 @@ DAMPED = ("ekfac", "kfac", "trak", "d-trak")  # whose damping is swept
 RELATIVE_DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-2, 0.1, 1.0, 10.0)  # of mean eigenvalue
 PAPER_DAMPING = 1e-8  # App. J.5
 QUERY_DRAWS = (16, 256)  # besides the app's own
+COSTS = ("sample_id", "measurement", "low", "high", "value", "standard_error")
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,7 @@ class MeasureConfig:
     num_samples: int = 20  # the first of the gallery
     num_draws: int = 256  # of timesteps and noise, per sample and measurement
     num_bands: int = 8  # of timesteps, for the loss
+    num_pictures: int = 8  # samples drawn again; models of random halves draw none
     probability_draws: int = 2  # of the log-probability; 0 leaves it out
     # Of its solver. All models share its draws and most of its error, so it need not be
     # as small as for a value that stands alone.
@@ -132,7 +151,7 @@ def measure_model(
         device: Where to compute.
 
     Returns:
-        Columns sample_id, measurement, low, high, value, standard_error.
+        The columns `COSTS`.
     """
     if path.exists():
         return pd.read_parquet(path)
@@ -144,15 +163,13 @@ def measure_model(
         x_0 = samples["x_0"][sample_id].to(device)
         found = measured_rows(denoiser, x_0, label, settings, seed)
         rows += [(sample_id, *row) for row in found]
-    columns = ["sample_id", "measurement", "low", "high", "value", "standard_error"]
-    return _keep(pd.DataFrame(rows, columns=columns), path)
+    return _keep(pd.DataFrame(rows, columns=COSTS), path)
 
 
 def _keep(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Write a table as a kill leaves it whole or absent; return it."""
-    part = path.with_name(path.name + ".part")
-    table.to_parquet(part, index=False, compression="zstd")
-    part.replace(path)
+    with written_whole(path) as file:
+        table.to_parquet(file, index=False, compression="zstd")
     return table
 
 
@@ -164,8 +181,9 @@ def measure_models(
     folder: Path,
     part: tuple[int, int] = (0, 1),
     device: str = "cpu",
-) -> pd.DataFrame:
-    """Return the costs in the full model and in each one that was trained again.
+    known: pd.DataFrame | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what the full model and each one that was trained again say of samples.
 
     Args:
         config: The full model's settings.
@@ -175,34 +193,40 @@ def measure_models(
         folder: Where the retrained models lie, and the results.
         part: (number of this process, number of processes).
         device: Where to compute.
+        known: What was measured before; these models are left out.
 
     Returns:
-        The columns of `Evidence.measured`, for this process's share.
+        The columns of `Evidence.measured` and of `Evidence.pictures`, for this
+        process's share.
     """
     number, size = part
     folder.mkdir(parents=True, exist_ok=True)
-    tables = []
+    tables = [pd.DataFrame(columns=[*MODEL, *COSTS])]
+    pictures = [pd.DataFrame(columns=PICTURE_COLUMNS)]
     paths = [None, *sorted(folder.glob("*.safetensors"))]
-    for path in tqdm(paths[number::size], "measurements"):
+    if known is not None:
+        paths = [path for path in paths if not is_measured(identity(path), known)]
+    for path in Bar(paths[number::size], "measurements"):
         name = "full" if path is None else path.stem
         kept = folder / f"measured-{settings.fingerprint()}-{name}.parquet"
         weights = full if path is None else path.read_bytes()
         table = measure_model(weights, samples, settings, config.seed, kept, device)
-        tables.append(table.assign(**identity(path)))
-    return pd.concat(tables, ignore_index=True)
+        which = identity(path)
+        tables.append(table.assign(**which))
+        if which["kind"] != "half":
+            kept = folder / f"drawn-{settings.fingerprint()}-{name}.npy"
+            count = min(settings.num_pictures, settings.num_samples)
+            drawn = regenerated(config, weights, samples, count, kept, device)
+            pictures.append(drawn.assign(**which))
+    return (
+        pd.concat(tables, ignore_index=True),
+        pd.concat(pictures, ignore_index=True)[list(PICTURE_COLUMNS)],
+    )
 
 
 def identity(path: Path | None) -> dict:
-    """Return which model a file holds, as columns of `Evidence.measured`."""
-    which = {"kind": "full", "subset": -1, "seed": 0}
-    which |= {"method": "", "fraction": 0.0, "about": -1}
-    if path is None:
-        return which
-    facts = model_facts(path)
-    if "removed" in facts:
-        return which | {"kind": "removed"} | facts["removed"]
-    subset, seed = facts["keys"]
-    return which | {"kind": "half", "subset": subset, "seed": seed}
+    """Return which model a file holds, None for the full one, by column of `MODEL`."""
+    return identity_of(None if path is None else model_facts(path))
 
 
 # --- scores --------------------------------------------------------------------------
@@ -240,7 +264,7 @@ def dampings(explorer: Explorer, method: str) -> dict[str, float]:
     """Return a method's own damping, and the mean eigenvalue it is a multiple of."""
     scoring = explorer.engine.scoring
     if method in scoring.eigenvalues:
-        mean = float(scoring.eigenvalues[method].double().mean())
+        mean = float(scoring.eigenvalues[method].cpu().double().numpy().mean())
         return {"own": scoring.own_damping, "mean_eigenvalue": mean}
     features = scoring.method_file(method).features
     mean = float(mean_eigenvalue(features))
@@ -288,7 +312,7 @@ def score_samples(
     asked, tables = asked_lenses(explorer), []
     text = json.dumps([one.record() for one in asked]) + explorer.fingerprint
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
-    for sample_id in tqdm(range(settings.num_samples), "scores"):
+    for sample_id in Bar(range(settings.num_samples), "scores"):
         path = folder / f"scores-{key}-{sample_id}.parquet"
         if not path.exists():
             _keep(sample_scores(explorer, sample_id, asked, settings), path)
@@ -339,6 +363,29 @@ def random_scores(explorer: Explorer, sample_id: int) -> dict:
 # --- evidence ------------------------------------------------------------------------
 
 
+def lean(scores: pd.DataFrame, masks: np.ndarray, num_draws: int) -> pd.DataFrame:
+    """Return the scores with only as much kept as the tables and the app need.
+
+    The scores of a lens as the app asks it are rounded to eleven bits, far below their
+    errors, so that the file compresses. Of all other lenses, which ask about a part or
+    vary a setting, `predicted` keeps what they say of each subset.
+    """
+    asked = scores["damping"].isna() & (scores["low"] < 0) & (scores["variant"] == "")
+    asked &= scores["num_draws"] == num_draws
+    kept, predicted = [], []
+    for values, plain in zip(scores["scores"], asked, strict=True):
+        values = np.asarray(values, np.float32)
+        if plain:
+            bits = values.view(np.int32).astype(np.int64) + (1 << 11)
+            kept.append((bits & -(1 << 12)).astype(np.int32).view(np.float32))
+            predicted.append(None)
+        else:
+            change = predicted_changes(values.astype(np.float64), masks)
+            kept.append(None)
+            predicted.append(change.astype(np.float32))
+    return scores.assign(scores=kept, predicted=predicted)
+
+
 def assemble(
     config: CollectionConfig,
     retrained: RetrainConfig,
@@ -346,9 +393,11 @@ def assemble(
     explorer: Explorer,
     measured: pd.DataFrame,
     scores: pd.DataFrame,
+    pictures: pd.DataFrame,
 ) -> Evidence:
     """Return the evidence, with the recipe that made it."""
-    num_subsets = int(measured["subset"].max()) + 1
+    halves = measured[measured["kind"] == "half"]["subset"]
+    num_subsets = 0 if halves.empty else int(halves.max()) + 1
     recipe = {
         "settings": config.to_dict(),
         "retrain": asdict(retrained) | {"num_subsets": num_subsets},
@@ -368,7 +417,8 @@ def assemble(
     masks = subset_masks(
         explorer.num_examples, max(num_subsets, 1), config.seed, retrained.share
     )
-    return Evidence(recipe, masks, measured, scores)
+    scores = lean(scores, masks, recipe["num_draws"])
+    return Evidence(recipe, masks, measured, scores, pictures)
 
 
 def check_samples(explorer: Explorer, samples: dict[str, torch.Tensor]) -> None:
@@ -379,12 +429,52 @@ def check_samples(explorer: Explorer, samples: dict[str, torch.Tensor]) -> None:
     """
     for sample_id, x_0 in enumerate(samples["x_0"].numpy()):
         query = explorer.query_from_gallery(sample_id)
-        if not np.allclose(query.x_0, x_0, atol=1e-3):
+        if not np.allclose(explorer.engine.x_0(query), x_0, atol=1e-3):
             raise ValueError(
                 f"Sample {sample_id} of the collection '{explorer.name}' is not the "
                 "picture that the retrained models measured. Build the collection "
                 "with the same --work folder."
             )
+
+
+def check_extends(
+    stored: Evidence, config: CollectionConfig, settings: MeasureConfig
+) -> None:
+    """Refuse to add to evidence that was measured in another way.
+
+    Raises:
+        ValueError: If the draws or the samples differ; the message prints both.
+    """
+    found, wanted = stored.recipe["measure"], asdict(settings)
+    for name, value in wanted.items():
+        if found[name] != value:
+            raise ValueError(
+                f"The stored evidence of '{config.name}' was measured with {name} "
+                f"{found[name]}, not {value}. Ask for the same, or measure all models "
+                "anew without --add."
+            )
+
+
+def extended(
+    stored: Evidence, measured: pd.DataFrame, pictures: pd.DataFrame
+) -> Evidence:
+    """Return stored evidence and what more models measured; scores stay as they are.
+
+    Raises:
+        ValueError: If there are random subsets that the stored scores say nothing of.
+    """
+    halves = measured[measured["kind"] == "half"]["subset"]
+    if not halves.empty and halves.max() >= len(stored.masks):
+        raise ValueError(
+            f"The stored evidence has {len(stored.masks)} random subsets and there is "
+            f"a model of number {halves.max()}, counted from 0. Score them all anew "
+            "without --add."
+        )
+    return replace(
+        stored,
+        measured=pd.concat([stored.measured, measured], ignore_index=True),
+        pictures=pd.concat([stored.pictures, pictures], ignore_index=True),
+    )
 
 
 def make_evidence(
@@ -394,6 +484,7 @@ def make_evidence(
     part: tuple[int, int] = (0, 1),
     device: str = "cpu",
     settings: MeasureConfig | None = None,
+    add: bool = False,
 ) -> Path | None:
     """Measure and score what is missing, and store the evidence beside the collection.
 
@@ -405,6 +496,8 @@ def make_evidence(
             its share and stores nothing; a last call alone puts all together.
         device: Where to compute.
         settings: What to measure; fewer samples where the gallery has fewer.
+        add: Whether to keep the stored evidence and add the models it has not measured:
+            neither those models nor the index that gave its scores need to be here.
 
     Returns:
         The folder of the evidence, or None after a share.
@@ -416,19 +509,29 @@ def make_evidence(
     settings = settings or MeasureConfig()
     count = min(settings.num_samples, len(samples["x_0"]))
     settings = replace(settings, num_samples=count)
-    models = retrain_folder(config, work)
-    measured = measure_models(config, settings, weights, samples, models, part, device)
+    models, folder = retrain_folder(config, work), evidence_folder(root, config)
+    stored = read_evidence(folder) if add else None
+    if stored is not None:
+        check_extends(stored, config, settings)
+    known = None if stored is None else stored.measured
+    measured, pictures = measure_models(
+        config, settings, weights, samples, models, part, device, known
+    )
     if part[1] > 1:
         return None
     explorer = open_explorer(config.name, root)
     check_samples(explorer, samples)
+    if stored is not None:
+        write_evidence(folder, extended(stored, measured, pictures))
+        return folder
     tables = [score_samples(explorer, settings, models)]
     tables += [
         variant_table(variant, draws, scores[: settings.num_samples])
         for variant, draws, scores in gradient_variants(explorer, workspace, models)
     ]
     scores = pd.concat(tables, ignore_index=True)
-    evidence = assemble(config, RetrainConfig(), settings, explorer, measured, scores)
-    folder = evidence_folder(root, config)
+    evidence = assemble(
+        config, RetrainConfig(), settings, explorer, measured, scores, pictures
+    )
     write_evidence(folder, evidence)
     return folder

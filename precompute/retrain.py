@@ -16,14 +16,21 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import safetensors.torch
+import torch
 from safetensors import safe_open
 
-from core.config import CollectionConfig, RemovalConfig, RetrainConfig
+from core.config import (
+    CollectionConfig,
+    DisjointConfig,
+    RemovalConfig,
+    RetrainConfig,
+)
 from core.datasets import Dataset
 from core.draws import keyed_generator, subset_mask
 from core.evaluation import without_top
-from core.evidence import RANDOM, Evidence
+from core.evidence import NOTHING, RANDOM, Evidence
 from precompute.together import train_together
 from precompute.train import train
 from precompute.workspace import Workspace, open_workspace, write_atomically
@@ -53,24 +60,28 @@ def retrain_folder(config: CollectionConfig, root: Path | None = None) -> Path:
 
 
 def recipe(
-    config: CollectionConfig, num_kept: int, num_examples: int, *keys: int | str
+    config: CollectionConfig, share: float, *keys: int | str
 ) -> CollectionConfig:
-    """Return the settings of a model that is trained on fewer pictures.
+    """Return the settings of a model that is trained for a share of the steps.
 
-    Each picture is seen as often as in the full model's training: the steps shrink with
-    the data, as in the paper. Weights, order and noise have a seed of their own.
+    Weights, order and noise have a seed of their own.
 
     Raises:
-        ValueError: If the full model went on from weights that saw every picture.
+        ValueError: If the full model was trained elsewhere, or went on from weights
+            that saw every picture.
     """
     settings = config.train
+    if settings.imported:
+        raise ValueError(
+            f"The model of '{config.name}' was trained elsewhere, so there is no "
+            "recipe to train it again by. Train one here with --data and a preset."
+        )
     if settings.start_from:
         raise ValueError(
             f"'{config.name}' was trained from '{settings.start_from}', weights that "
             "have seen every picture, so training from them leaves none out. Choose a "
             "preset that starts anew: --preset gpu."
         )
-    share = num_kept / num_examples
     settings = replace(
         settings,
         num_steps=max(1, round(share * settings.num_steps)),
@@ -89,16 +100,20 @@ class Job:
         kept: Which pictures it is trained on, shape (N,), bool.
         keys: What its seed depends on besides the collection's.
         why: Facts that say why these were kept, for its file.
+        steps: Share of the full training's steps. None is that of the pictures: each is
+            seen as often as in the full training, as in the paper.
     """
 
     path: Path
     kept: np.ndarray
     keys: tuple[int | str, ...]
     why: dict = field(default_factory=dict)
+    steps: float | None = None
 
     def settings(self, config: CollectionConfig) -> CollectionConfig:
         """Return the settings it is trained with, given those of the full model."""
-        return recipe(config, int(self.kept.sum()), len(self.kept), *self.keys)
+        share = float(self.kept.mean()) if self.steps is None else self.steps
+        return recipe(config, share, *self.keys)
 
     def facts(self, config: CollectionConfig) -> dict:
         """Return what its file says about how it was made, but for the seconds."""
@@ -172,6 +187,39 @@ def model_facts(path: Path) -> dict:
         return json.loads(file.metadata()["facts"])
 
 
+def identity_of(facts: dict | None) -> dict:
+    """Return which model facts speak of, by column of `MODEL` in the evidence.
+
+    Args:
+        facts: Those of a retrained model's file, or of a job; None for the full model.
+    """
+    which = {"kind": "full", "subset": -1, "seed": 0}
+    which |= {"method": "", "fraction": 0.0, "about": -1}
+    if facts is None:
+        return which
+    if "removed" in facts:
+        return which | {"kind": "removed"} | facts["removed"]
+    if "disjoint" in facts:
+        return which | {"kind": "disjoint"} | facts["disjoint"]
+    subset, seed = facts["keys"]
+    return which | {"kind": "half", "subset": subset, "seed": seed}
+
+
+def is_measured(which: dict, measured: pd.DataFrame) -> bool:
+    """Return whether evidence holds the costs in a model, named by `identity_of`."""
+    rows = measured[list(which)]
+    return bool((rows == pd.Series(which)).all(axis=1).any())
+
+
+def missing_jobs(
+    jobs: list[Job], config: CollectionConfig, measured: pd.DataFrame
+) -> list[Job]:
+    """Return the jobs whose models evidence has not measured."""
+    return [
+        job for job in jobs if not is_measured(identity_of(job.facts(config)), measured)
+    ]
+
+
 def check_facts(path: Path, wanted: dict) -> None:
     """Raise ValueError where a file was not made as wanted; the message prints both."""
     found = model_facts(path)
@@ -201,6 +249,35 @@ def subset_jobs(
         for k in range(settings.num_seeds)
         for m in range(settings.num_subsets)
     ]
+
+
+def disjoint_jobs(
+    config: CollectionConfig, settings: DisjointConfig, num_examples: int, folder: Path
+) -> list[Job]:
+    """Return two models for each size, on parts that share no picture.
+
+    A larger part holds the smaller ones of its side.
+
+    Raises:
+        ValueError: If two parts of a size would not fit.
+    """
+    if max(settings.shares) > 0.5:
+        raise ValueError(
+            f"Two parts of {max(settings.shares):g} of the pictures must overlap. "
+            "Choose shares up to 0.5."
+        )
+    generator = keyed_generator(config.seed, "disjoint")
+    order = torch.randperm(num_examples, generator=generator).numpy()
+    jobs = []
+    for share in settings.shares:
+        for side, ranked in enumerate((order, order[::-1])):
+            kept = np.zeros(num_examples, dtype=bool)
+            kept[ranked[: int(share * num_examples)]] = True
+            path = folder / f"disjoint-{kept.sum():06d}-{side}.safetensors"
+            why = {"disjoint": {"fraction": share, "subset": side}}
+            keys = ("disjoint", int(kept.sum()), side)
+            jobs.append(Job(path, kept, keys, why, settings.steps))
+    return jobs
 
 
 def removal_jobs(
@@ -233,7 +310,7 @@ def removals(
         LookupError: If there are no scores of a method to remove by.
     """
     count = evidence.masks.shape[1]
-    nothing = {"method": "none", "fraction": 0.0, "about": -1}
+    nothing = {"method": NOTHING, "fraction": 0.0, "about": -1}
     yield nothing, np.ones(count, dtype=bool)
     for fraction in settings.fractions:
         for number in range(settings.num_random):

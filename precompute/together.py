@@ -10,11 +10,11 @@ import time
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from tqdm import tqdm
 
 from core.config import CollectionConfig
 from core.datasets import Dataset
 from core.diffusion import Denoiser, denoiser_to_bytes
+from precompute.progress import Bar
 from precompute.train import (
     checkpoint,
     encode_all,
@@ -89,7 +89,7 @@ def train_together(
         lambda weights, *arguments: functional_call(first, weights, arguments), in_dims
     )
     steps = range(start, settings.num_steps)
-    for step in tqdm(steps, f"train {len(configs)}", settings.num_steps, initial=start):
+    for step in Bar(steps, f"train {len(configs)}", settings.num_steps, initial=start):
         batches = [
             training_batch(config, denoisers[0], len(dataset), step).to(device)
             for config, dataset in zip(configs, datasets, strict=True)

@@ -7,7 +7,6 @@ import torch
 from diffusers.optimization import get_cosine_schedule_with_warmup
 from diffusers.training_utils import EMAModel
 from torch import Tensor
-from tqdm import tqdm
 
 from core.config import DATA_DIR, CollectionConfig, TrainConfig
 from core.datasets import Dataset
@@ -18,6 +17,7 @@ from core.diffusion import (
     make_denoiser,
 )
 from core.draws import keyed_generator
+from precompute.progress import Bar
 from precompute.workspace import Workspace, write_atomically
 
 
@@ -141,7 +141,7 @@ def train(
     start, smooth_loss, before = restore(workspace, unet, optimizer, schedule, ema)
     started = time.time() - before
 
-    bar = tqdm(
+    bar = Bar(
         range(start, settings.num_steps), "train", settings.num_steps, initial=start
     )
     for step in bar:

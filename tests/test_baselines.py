@@ -17,6 +17,7 @@ from core.baselines import (
     journey_scores,
     latent_similarity,
     leverage,
+    mean_eigenvalue,
     per_coordinate,
     pixel_similarity,
     preconditioned,
@@ -354,3 +355,49 @@ def test_traker_ranks_alike_from_the_same_projected_gradients(tmp_path):
     assert (np.argsort(ours) == np.argsort(theirs)).all()
     factor = np.median(ours / theirs)  # theirs are scaled by the mean of the inverse
     np.testing.assert_allclose(ours, factor * theirs, atol=1e-4 * np.abs(ours).max())
+
+
+@pytest.mark.parametrize("dim", [50, 90])
+def test_a_tiny_damping_is_solved_in_double_precision(dim):
+    """Eigenvalues over fourteen decades: float32 alone has no Cholesky factor."""
+    generator = torch.Generator().manual_seed(0)
+    scales, mixed = (
+        torch.logspace(3, -4, dim),
+        torch.randn(dim, dim, generator=generator),
+    )
+    mixing = torch.linalg.qr(mixed).Q  # or Cholesky would do: it does not see scales
+    features = torch.randn(60, dim, generator=generator) * scales @ mixing
+    query = torch.randn(2, dim, generator=generator) * scales @ mixing
+    damping = 1e-7
+    gram = (features.T @ features if dim < 60 else features @ features.T) / 60
+    gram.diagonal().add_(damping)
+    with pytest.raises(torch.linalg.LinAlgError):
+        torch.linalg.cholesky(gram)
+    wide = features.double()
+    fisher = wide.T @ wide / 60 + damping * torch.eye(dim, dtype=torch.float64)
+    solved = torch.linalg.solve(fisher, wide.T)
+    found = fisher_products(query, features, damping)
+    assert found.dtype == torch.float32
+    expected = query.double() @ solved
+    assert (found - expected).norm() < 1e-3 * expected.norm()
+    expected = (wide.T * solved).sum(0) / 60
+    torch.testing.assert_close(
+        leverage(features, damping).double(), expected, rtol=0, atol=1e-4
+    )
+    with pytest.raises(ValueError, match="too small to invert"):
+        fisher_products(torch.ones(1, 90), torch.ones(60, 90), 1e-30)
+
+
+def test_mean_eigenvalue_is_the_exact_sum_whatever_the_threads():
+    """To the last bit with one thread and with four, and the Fisher's trace over k."""
+    features = torch.randn(400, 3000, generator=keyed_generator(0, "mean eigenvalue"))
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 4):
+            torch.set_num_threads(threads)
+            found.append(mean_eigenvalue(features))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
+    fisher = features.double().T @ features.double() / len(features)
+    assert found[0] == pytest.approx(float(fisher.trace()) / 3000, rel=1e-12)

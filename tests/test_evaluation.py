@@ -66,6 +66,24 @@ def test_lds_of_random_scores_is_zero_within_its_error(rng):
     assert np.abs(np.mean(distances)) < 3 / 25**0.5
 
 
+def test_the_subset_error_is_the_jackknife(rng):
+    """Subset by subset; the order of subsets and of samples changes nothing."""
+    predicted, measured = rng.normal(size=(2, 5, 12)).round(1)
+    without = [
+        np.mean([
+            spearmanr(np.delete(a, m), np.delete(b, m)).statistic
+            for a, b in zip(predicted, measured, strict=True)
+        ])
+        for m in range(12)
+    ]
+    deviations = np.array(without) - np.mean(without)
+    expected = np.sqrt(11 / 12 * (deviations**2).sum())
+    assert subset_error(predicted, measured) == pytest.approx(expected)
+    columns, rows = rng.permutation(12), rng.permutation(5)
+    mixed = (values[rows][:, columns] for values in (predicted, measured))
+    assert subset_error(*mixed) == pytest.approx(expected)
+
+
 def test_exact_linear_datamodels_are_predicted(rng):
     """Where the cost is a sum over the pictures kept, its terms predict it exactly."""
     masks, scores = subset_masks(50, 16, seed=1), rng.normal(size=(3, 50))

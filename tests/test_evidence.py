@@ -1,6 +1,7 @@
 """The tables of evidence, on linear problems whose answers are known."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,50 +13,28 @@ from core.evaluation import predicted_changes
 from core.evidence import (
     LENS,
     OWN,
-    TABLES,
+    PICTURE_COLUMNS,
     Evidence,
-    calibration,
     ceiling,
-    damping_table,
-    default_lens,
     evidence_folder,
+    evidence_of,
+    read_evidence,
+    write_evidence,
+)
+from core.evidence_tables import (
+    TABLES,
+    calibration,
+    collapse_table,
+    damping_table,
     lds_table,
     make_table,
     observations_table,
-    read_evidence,
     timestep_table,
-    write_evidence,
 )
 from precompute.__main__ import main
+from tests.toy_evidence import RECIPE, cost_rows, full_evidence, scored
 
 N, M, Q = 60, 16, 4
-RECIPE = {
-    "num_examples": N,
-    "num_draws": 64,
-    "dampings": {"ekfac": {"own": 1e-3, "mean_eigenvalue": 0.1}},
-    "bytes_per_example": {"sketch": 12},
-}
-
-
-def scored(method, scores, measurement="loss", **changed) -> pd.DataFrame:
-    """Return rows of scores (Q, N) under one lens."""
-    lens = default_lens(Evidence(RECIPE, None, None, None), method, measurement)
-    rows = [
-        lens | changed | {"sample_id": i, "source": "exact", "scores": row}
-        for i, row in enumerate(scores.astype(np.float32))
-    ]
-    return pd.DataFrame(rows)
-
-
-def cost_rows(costs, kind, seed=0, measurement="loss", low=-1, high=-1):
-    """Return rows of measured costs (Q, M); of the full model if M is one."""
-    rows = [
-        (kind, m if kind == "half" else -1, seed, i, measurement, low, high, cost, 0.1)
-        for i, row in enumerate(costs)
-        for m, cost in enumerate(row)
-    ]
-    columns = ["kind", "subset", "seed", "sample_id", "measurement", "low", "high"]
-    return pd.DataFrame(rows, columns=[*columns, "value", "standard_error"])
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +67,7 @@ def linear() -> Evidence:
         measured.append(cost_rows(costs, "half", low=low, high=high))
         scores.append(scored("ekfac", band, low=low, high=high))
     both = (pd.concat(parts, ignore_index=True) for parts in (measured, scores))
-    return Evidence(RECIPE, masks, *both)
+    return Evidence(RECIPE | {"num_examples": N}, masks, *both)
 
 
 def test_lds_of_exact_terms_is_one_and_of_noise_is_not(linear):
@@ -180,6 +159,51 @@ def test_evidence_survives_the_disk(linear, tmp_path):
         )
 
 
+@pytest.fixture
+def beside(tmp_path):
+    """Return settings, and the folder with whole evidence about them."""
+    config = collection_config("fashion2")
+    evidence = full_evidence(config.to_dict(), num_examples=20)
+    write_evidence(evidence_folder(tmp_path, config), evidence)
+    return config, evidence_folder(tmp_path, config)
+
+
+def test_evidence_is_found_beside_its_collection(beside):
+    """By the settings that make the model; a renamed collection is another."""
+    config, folder = beside
+    assert len(evidence_of(folder.parent, config).masks) == 16
+    with pytest.raises(LookupError, match="Nothing was retrained to check 'mine' yet"):
+        evidence_of(folder.parent, replace(config, name="mine"))
+
+
+def test_evidence_of_other_scores_is_refused(beside):
+    """Settings of the scores that differ are named; a title changes no score."""
+    config, folder = beside
+    assert evidence_of(folder.parent, replace(config, title="Shoes"))
+    other = replace(
+        config,
+        samples=replace(config.samples, num_steps=7),
+        gradients=replace(config.gradients, num_draws=7),
+    )
+    with pytest.raises(ValueError, match="settings of gradients and samples differ"):
+        evidence_of(folder.parent, other)
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "masks.parquet", "scores.parquet"])
+@pytest.mark.parametrize("content", [None, b"", b"{}"])
+def test_damaged_evidence_is_refused_with_one_sentence(beside, name, content):
+    """A file that is missing, cut off or something else; without a recipe, none."""
+    config, folder = beside
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    none_yet = name == "recipe.json" and content is None
+    said = "Nothing was retrained" if none_yet else "is damaged. Put it together again"
+    with pytest.raises((LookupError, ValueError), match=said):
+        read_evidence(folder)
+
+
 def ask(monkeypatch, *arguments) -> int:
     """Run the command in this process."""
     command = ["precompute", "evidence", "--collection", "fashion2", *arguments]
@@ -242,3 +266,36 @@ def test_removal_is_compared_with_random_removal():
     assert table.at[("ekfac", 0), "standard_error"] == pytest.approx((4 / 3) ** 0.5)
     assert table.at[("ekfac", -1), "excess"] == 2
     assert len(table) == 4
+
+
+def drawn(pixels, fraction, side) -> pd.DataFrame:
+    """Return rows of pictures (Q, P) that one of two disjoint models drew."""
+    rows = [
+        ("disjoint", side, 0, "", fraction, -1, i, row.astype(np.uint8).tobytes(), [1])
+        for i, row in enumerate(pixels)
+    ]
+    return pd.DataFrame(rows, columns=PICTURE_COLUMNS)
+
+
+def test_two_models_that_became_one_are_seen_to(linear):
+    """Two sizes by hand: opposite costs and exchanged pictures, then equal ones."""
+    costs, pixels = np.array([1.0, 2.0, 4.0]), np.array([[0, 0], [10, 20], [30, 0]])
+    measured, pictures = [], []
+    for fraction, other, exchanged in (
+        (0.1, 7 - costs, pixels[[1, 0, 2]]),
+        (0.5, costs, pixels),
+    ):
+        for side, (values, drawing) in enumerate(((costs, pixels), (other, exchanged))):
+            table = cost_rows(values[:, None], "disjoint")
+            measured.append(table.assign(fraction=fraction, subset=side))
+            pictures.append(drawn(drawing, fraction, side))
+    recipe = RECIPE | {"num_examples": N}
+    evidence = Evidence(recipe, None, pd.concat(measured), None, pd.concat(pictures))
+    table = collapse_table(evidence, "loss").set_index("num_pictures")
+    assert list(table.index) == [6, 30]
+    np.testing.assert_allclose(table["correlation"], [-1, 1])
+    np.testing.assert_allclose(table["difference"], [(5 + 3 + 1) / 3, 0])
+    # Squared distances between the pictures, over two pixels: 250, 450 and 400.
+    apart = ((250 + 250 + 0) / 3) / ((0 + 0 + 2 * 450 + 2 * 400) / 6)
+    np.testing.assert_allclose(table["drawn"], [apart**0.5, 0])
+    assert collapse_table(linear, "loss").empty

@@ -13,7 +13,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from core.config import RemovalConfig, RetrainConfig, collection_config
+from core.config import (
+    DisjointConfig,
+    RemovalConfig,
+    RetrainConfig,
+    collection_config,
+)
 from core.datasets import load_dataset
 from core.diffusion import denoiser_from_bytes
 from core.draws import subset_mask
@@ -21,6 +26,7 @@ from core.evidence import Evidence
 from precompute.__main__ import main
 from precompute.retrain import (
     Job,
+    disjoint_jobs,
     model_facts,
     model_path,
     parse_part,
@@ -174,7 +180,7 @@ def test_weights_that_saw_every_picture_are_refused():
     """Going on from the full model's start would leave nothing out."""
     config = collection_config("glyphs")
     with pytest.raises(ValueError, match="weights that have seen every picture"):
-        recipe(config, 10, 20, 0, 0)
+        recipe(config, 0.5, 0, 0)
 
 
 @pytest.mark.parametrize("text", ["2/2", "1", "a/b", "-1/2"])
@@ -241,3 +247,21 @@ def test_removals_leave_out_what_matters_most(config, dataset, tmp_path):
         removal_jobs(config, replace(settings, methods=("trak",)), evidence, tmp_path)
     path = retrain(config, dataset, jobs[3])
     assert model_facts(path)["removed"]["about"] == 0
+
+
+def test_disjoint_parts_share_no_picture_and_grow(config, dataset, tmp_path):
+    """Each part holds the smaller ones of its side; all train for as many steps."""
+    settings = DisjointConfig(shares=(1 / 8, 1 / 4, 1 / 2))
+    jobs = disjoint_jobs(config, settings, len(dataset), tmp_path)
+    pairs = [(a.kept, b.kept) for a, b in zip(jobs[::2], jobs[1::2], strict=True)]
+    assert [(a.sum(), b.sum()) for a, b in pairs] == [(4, 4), (8, 8), (16, 16)]
+    assert not any((a & b).any() for a, b in pairs)
+    for side in (0, 1):
+        for smaller, larger in zip(pairs, pairs[1:], strict=False):
+            assert (larger[side] >= smaller[side]).all()
+    assert {job.settings(config).train.num_steps for job in jobs} == {4}
+    assert len({job.settings(config).seed for job in jobs}) == len(jobs)
+    facts = model_facts(retrain(config, dataset, jobs[0]))
+    assert facts["disjoint"] == {"fraction": 1 / 8, "subset": 0}
+    with pytest.raises(ValueError, match="must overlap"):
+        disjoint_jobs(config, DisjointConfig((0.6,)), len(dataset), tmp_path)

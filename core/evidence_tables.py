@@ -1,0 +1,325 @@
+"""The tables of the evidence, each a data frame per measurement.
+
+What `python -m precompute evidence --table` prints and the page Evidence shows. Knows
+numpy and pandas; no model.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from core.evaluation import Calibration, calibrate, mean_and_error
+from core.evidence import (
+    CEILING,
+    FIGURES,
+    NOTHING,
+    PREDICTED_BY,
+    RANDOM,
+    Evidence,
+    ceiling,
+    default_lens,
+    default_rows,
+    figures,
+    same_lens,
+)
+
+
+def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return a row per method: how well it ranks subsets by a measured cost (Eq. 13).
+
+    `standard_error` is that of the mean over samples, as in the paper; `subset_error`
+    is that of having few subsets; `scored` is the measurement that was scored, "own"
+    for a method that knows only one. The last row, "retraining", is the ceiling:
+    another seed's models on the same subsets as the prediction.
+    """
+    target = evidence.target(measurement)
+    rows = []
+    for method, lens in default_rows(evidence, measurement):
+        predicted = evidence.predicted(lens, target)
+        if predicted is not None:
+            scored = {"scored": lens["measurement"] or "own"}
+            found = figures(predicted, target.to_numpy())
+            rows.append({"method": method} | found | scored)
+    rows.sort(key=lambda row: -row["lds"])
+    held_out = ceiling(evidence, measurement)
+    if held_out is not None:
+        rows.append({"method": CEILING, "scored": measurement} | held_out)
+    return pd.DataFrame(rows, columns=["method", *FIGURES, "scored"])
+
+
+def damping_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return a row per method and damping; `default` marks the method's own.
+
+    `relative` is the damping over the mean eigenvalue of what is inverted.
+    """
+    target, rows = evidence.target(measurement), []
+    swept = evidence.scores[evidence.scores["damping"].notna()]["method"].unique()
+    for lens in evidence.lenses():
+        scored = lens["measurement"] and PREDICTED_BY.get(measurement, measurement)
+        plain = default_lens(evidence, lens["method"], scored)
+        if lens["method"] not in swept or not same_lens(lens, plain, "damping"):
+            continue
+        predicted = evidence.predicted(lens, target)
+        if predicted is None:
+            continue
+        default = bool(np.isnan(lens["damping"]))
+        known = evidence.recipe["dampings"][lens["method"]]
+        damping = known["own"] if default else lens["damping"]
+        facts = {
+            "method": lens["method"],
+            "damping": damping,
+            "relative": damping / known["mean_eigenvalue"],
+            "default": default,
+        }
+        rows.append(facts | figures(predicted, target.to_numpy()))
+    columns = ["method", "damping", "relative", "default", *FIGURES]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.sort_values(["method", "damping"], ignore_index=True)
+
+
+def ablation_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return what EK-FAC's LDS becomes when one thing about the question is changed.
+
+    `changed` is "query draws", "scored" (another measurement's scores in its place) or
+    a variant of the index; `setting` its value, `bytes` the size per training picture
+    where that is what changed.
+    """
+    target, rows = evidence.target(measurement), []
+    plain = default_lens(evidence, "ekfac", PREDICTED_BY.get(measurement, measurement))
+    sizes = evidence.recipe.get("bytes_per_example", {})
+    for lens in evidence.lenses():
+        for column, changed in {
+            "num_draws": "query draws",
+            "measurement": "scored",
+            "variant": "gradients",
+        }.items():
+            # Gradients that are kept otherwise were asked with more draws.
+            free = ("variant", "num_draws") if lens["variant"] else (column,)
+            if column not in free[:1] or not same_lens(lens, plain, *free):
+                continue
+            predicted = evidence.predicted(lens, target)
+            if predicted is None:
+                continue
+            setting = lens[column] or "as asked"
+            facts = {
+                "changed": changed,
+                "setting": setting,
+                "default": lens[column] == plain[column],
+                "bytes": sizes.get(setting, float("nan")),
+            }
+            rows.append(facts | figures(predicted, target.to_numpy()))
+    columns = ["changed", "setting", "default", "bytes", *FIGURES]
+    return pd.DataFrame(rows, columns=columns).sort_values(
+        ["changed", "default", "lds"], ascending=[True, False, False], ignore_index=True
+    )
+
+
+def calibration(evidence: Evidence, method: str, measurement: str) -> Calibration:
+    """Return the map from a method's predicted changes to measured ones.
+
+    Raises:
+        LookupError: If there are no scores of this method for this measurement.
+    """
+    target = evidence.target(measurement)
+    for name, lens in default_rows(evidence, measurement):
+        predicted = evidence.predicted(lens, target) if name == method else None
+        if predicted is not None:
+            return calibrate(predicted, target.to_numpy())
+    raise LookupError(
+        f"There are no scores of '{method}' for '{measurement}' to calibrate. Compute "
+        "them with `python -m precompute evidence`."
+    )
+
+
+def calibration_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return how well a monotone map of each method's scores predicts the change.
+
+    `error` is the root mean square left on subsets that were held out, `spread` that of
+    the changes themselves, `half_width` half of the interval that covers nine of ten.
+    """
+    columns = ["method", "error", "spread", "explained", "half_width", "knots"]
+    rows = []
+    for method, _ in default_rows(evidence, measurement):
+        found = calibration(evidence, method, measurement)
+        facts = {name: getattr(found, name) for name in columns[1:-1]}
+        rows.append({"method": method} | facts | {"knots": len(found.knots)})
+    table = pd.DataFrame(rows, columns=columns)
+    return table.sort_values("error", ignore_index=True)
+
+
+def timestep_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return which timesteps' scores predict which timesteps' cost, by EK-FAC.
+
+    A row per pair of bands; the band -1:-1 is the whole.
+    """
+    bands = evidence.measured[evidence.measured["measurement"] == measurement]
+    bands = bands[["low", "high"]].drop_duplicates().sort_values(["low", "high"])
+    plain = default_lens(evidence, "ekfac", measurement)
+    rows = []
+    for low, high in bands.itertuples(index=False):
+        target = evidence.target(measurement, low, high)
+        for lens in evidence.lenses():
+            if same_lens(lens, plain, "low", "high"):
+                predicted = evidence.predicted(lens, target)
+                if predicted is not None:
+                    scored = {"scored_low": lens["low"], "scored_high": lens["high"]}
+                    measured = {"low": low, "high": high}
+                    facts = figures(predicted, target.to_numpy())
+                    rows.append(scored | measured | facts)
+    columns = ["scored_low", "scored_high", "low", "high", *FIGURES]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def changes_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return predicted and measured change of each sample in each retrained model.
+
+    Measured is against the model that was trained on everything; predicted is relative
+    to an average subset.
+    """
+    target = evidence.target(measurement)
+    full = evidence.measured[
+        (evidence.measured["kind"] == "full")
+        & (evidence.measured["measurement"] == measurement)
+        & (evidence.measured["low"] == -1)
+    ].set_index("sample_id")["value"]
+    measured = target.sub(full.loc[target.index], axis=0)
+    parts = []
+    for method, lens in default_rows(evidence, measurement):
+        predicted = evidence.predicted(lens, target)
+        if predicted is not None:
+            table = pd.DataFrame(predicted, target.index, target.columns)
+            both = {"predicted": table.stack(), "measured": measured.stack()}
+            parts.append(pd.DataFrame(both).reset_index().assign(method=method))
+    columns = ["method", "sample_id", "subset", "predicted", "measured"]
+    return pd.concat(parts)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def observations_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return what the paper observed, as found here: a figure per row, with its error.
+
+    "share of rises": of the measured changes after half of the pictures were left out,
+    how many are positive; its error is that over subsets.
+    """
+    target = evidence.target(measurement)
+    full = evidence.measured.query(
+        "kind == 'full' and measurement == @measurement and low == -1"
+    ).set_index("sample_id")["value"]
+    rise = target.sub(full.loc[target.index], axis=0) > 0
+    mean, error = mean_and_error(rise.mean(axis=0).to_numpy())
+    rows = [("share of rises", mean, error, target.shape[1])]
+    for band in timestep_table(evidence, measurement).to_dict("records"):
+        same = (band["scored_low"], band["scored_high"]) == (band["low"], band["high"])
+        if same and band["low"] >= 0:
+            name = f"timesteps {band['low']}:{band['high']} predict themselves"
+            rows.append((name, band["lds"], band["subset_error"], band["num_subsets"]))
+    columns = ["observation", "figure", "standard_error", "num_subsets"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return how each cost changed when what matters most for a sample was left out.
+
+    A row per method, fraction and sample; sample -1 is the mean over samples. `change`
+    is against the model without removal, `random` that of as many random pictures,
+    `excess` the difference. The error of one sample is the spread over random removals,
+    that of the mean the spread over samples.
+    """
+    removed = evidence.measured.query(
+        "kind == 'removed' and measurement == @measurement and low == -1"
+    )
+    columns = ["method", "fraction", "sample_id", "change", "random", "excess"]
+    columns += ["standard_error"]
+    if removed.empty:
+        return pd.DataFrame(columns=columns)
+    before = removed[removed["method"] == NOTHING].set_index(["seed", "sample_id"])
+    keys = pd.MultiIndex.from_frame(removed[["seed", "sample_id"]])
+    change = removed["value"].to_numpy() - before["value"].reindex(keys).to_numpy()
+    removed = removed.assign(change=change)
+    chance = removed[removed["method"] == RANDOM].groupby(["fraction", "sample_id"])
+    chance = chance["change"].agg(["mean", "std", "count"])
+    about = removed[removed["about"] == removed["sample_id"]]
+    about = about[~about["method"].isin([RANDOM, NOTHING])]
+    rows = []
+    for key, part in about.groupby(["method", "fraction", "sample_id"]):
+        mean, spread, count = chance.loc[key[1:]]
+        value = part["change"].mean()
+        error = spread * (1 / len(part) + 1 / count) ** 0.5
+        rows.append((*key, value, mean, value - mean, error))
+    table = pd.DataFrame(rows, columns=columns)
+    for key, part in table.groupby(["method", "fraction"]):
+        excess = mean_and_error(part["excess"].to_numpy())
+        means = part[["change", "random"]].mean()
+        table.loc[len(table)] = (*key, -1, *means, *excess)
+    return table.sort_values(["fraction", "method", "sample_id"], ignore_index=True)
+
+
+def collapse_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return how alike two models are that share no picture, by their size (Obs. 3).
+
+    `correlation` is Pearson's over the samples, between the two models' costs;
+    `difference` the mean absolute one, `spread` the costs' standard deviation over the
+    samples, against which it is small or large. `drawn` is the root mean square
+    difference between the pictures that both drew from the same seeds, over that
+    between pictures of different seeds: 0 is the same picture, 1 another one.
+    """
+    rows = []
+    measured = evidence.measured.query(
+        "kind == 'disjoint' and measurement == @measurement and low == -1"
+    )
+    for fraction, part in measured.groupby("fraction"):
+        table = part.pivot_table("value", "sample_id", "subset")
+        if table.shape[1] < 2:
+            continue
+        first, second = table.to_numpy().T
+        rows.append({
+            "num_pictures": int(fraction * evidence.recipe["num_examples"]),
+            "correlation": float(np.corrcoef(first, second)[0, 1]),
+            "difference": float(np.abs(first - second).mean()),
+            "spread": float(np.concatenate([first, second]).std()),
+            "drawn": drawn_apart(evidence, fraction),
+            "num_samples": len(table),
+        })
+    columns = ["num_pictures", "correlation", "difference", "spread", "drawn"]
+    return pd.DataFrame(rows, columns=[*columns, "num_samples"])
+
+
+def drawn_apart(evidence: Evidence, fraction: float) -> float:
+    """Return how far apart the pictures of two disjoint models are, as in the table."""
+    pictures = evidence.pictures.query("kind == 'disjoint' and fraction == @fraction")
+    sides = [
+        np.stack([np.frombuffer(pixels, np.uint8) for pixels in side["pixels"]])
+        for _, side in pictures.sort_values("sample_id").groupby("subset")
+    ]
+    if len(sides) < 2:
+        return float("nan")
+    first, second = (side.astype(np.float64) for side in sides)
+    squares = np.square(first[:, None] - second[None]).mean(2)
+    others = ~np.eye(len(first), dtype=bool)
+    return float(np.sqrt(np.diag(squares).mean() / squares[others].mean()))
+
+
+TABLES: dict[str, Callable[[Evidence, str], pd.DataFrame]] = {
+    "lds": lds_table,
+    "damping": damping_table,
+    "ablation": ablation_table,
+    "calibration": calibration_table,
+    "timesteps": timestep_table,
+    "changes": changes_table,
+    "removal": removal_table,
+    "observations": observations_table,
+    "collapse": collapse_table,
+}
+
+
+def make_table(evidence: Evidence, table: str, measurement: str) -> pd.DataFrame:
+    """Return a table by its name.
+
+    Raises:
+        LookupError: If there is no such table; the message lists those there are.
+    """
+    if table not in TABLES:
+        raise LookupError(
+            f"There is no table '{table}'. Choose one of {', '.join(TABLES)}."
+        )
+    return TABLES[table](evidence, measurement)

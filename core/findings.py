@@ -1,0 +1,383 @@
+"""What the evidence says, in plain sentences, whichever way it comes out.
+
+Each function takes tables of `core.evidence_tables` and returns text for people. Two
+figures are told apart where they differ by more than twice the larger of their errors;
+they rest on the same subsets, so that is careful. Knows no page.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from core.config import CollectionConfig, preset_of
+from core.evaluation import Calibration
+from core.evidence import CEILING, RANDOM
+from core.lenses import MEASUREMENTS, METHODS
+from core.trust import number, plus_minus
+
+ERRORS = 2  # standard errors that tell two figures apart
+TOO_FEW = "There are too few retrained models to rank anything by; train more."
+_SCORED = ["scored_low", "scored_high"]
+DRAWS = " training draws"  # end of the name of a variant of the index
+
+
+# --- words --------------------------------------------------------------------------
+
+
+def method_name(method: str) -> str:
+    """Return what to call a method where space is short."""
+    names = {CEILING: "retraining with another seed", RANDOM: "random scores"}
+    if method in METHODS:
+        return METHODS[method].title.replace(" influence", "")
+    return names.get(method, method)
+
+
+def measured_name(measurement: str) -> str:
+    """Return what to call a measurement inside a sentence."""
+    title = MEASUREMENTS[measurement].title if measurement in MEASUREMENTS else None
+    if title is None or title.isupper():
+        return title or measurement
+    return title[0].lower() + title[1:]
+
+
+def unit_of(measurement: str) -> str:
+    """Return the unit of a measurement, "" where it is not known."""
+    return MEASUREMENTS[measurement].unit if measurement in MEASUREMENTS else ""
+
+
+def setting_name(changed: str, setting: object) -> str:
+    """Return what to call a row of the ablation table."""
+    if changed == "query draws":
+        return f"{setting} draws of the sample"
+    if changed == "scored":
+        return measured_name(str(setting))
+    if str(setting).endswith(DRAWS):
+        return f"{setting.removesuffix(DRAWS)} draws of each picture"
+    return "default" if setting == "as asked" else f"{setting}"
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Return phrases as one: "a, b and c"."""
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def size_of(num_bytes: float) -> str:
+    """Return bytes in thousands or millions, e.g. "12.3 kB"."""
+    if num_bytes < 1e6:
+        return f"{num_bytes / 1e3:.3g} kB"
+    return f"{num_bytes / 1e6:.3g} MB"
+
+
+def change_of(value: float, error: float) -> str:
+    """Return a change with its sign, to two digits of its error, "+0.302 ± 0.012"."""
+    if not np.isfinite(error) or error <= 0:
+        return f"{value:+.3g}".replace("-", "−")
+    digits = max(1 - int(np.floor(np.log10(error))), 0)
+    return f"{value:+,.{digits}f} ± {error:,.{digits}f}".replace("-", "−")
+
+
+def lds_of(row) -> str:
+    """Return the LDS of a row with its error over samples."""
+    return plus_minus(row["lds"], row["standard_error"])
+
+
+def error_of(*rows) -> float:
+    """Return the largest error of LDS rows, over samples or over subsets."""
+    errors = [row[name] for row in rows for name in ("standard_error", "subset_error")]
+    return float(np.nanmax(errors)) if np.isfinite(errors).any() else float("inf")
+
+
+def are_apart(first, second) -> bool:
+    """Return whether two LDS rows can be told apart."""
+    return abs(first["lds"] - second["lds"]) > ERRORS * error_of(first, second)
+
+
+# --- LDS ----------------------------------------------------------------------------
+
+
+def lds_finding(table: pd.DataFrame) -> str:
+    """Return which method ranks subsets best, beside the ceiling and chance."""
+    ranked = table[table["lds"].notna()]
+    ceiling = ranked[ranked["method"] == CEILING]
+    methods = ranked[~ranked["method"].isin([CEILING, RANDOM])]
+    if methods.empty:
+        return TOO_FEW
+    best = methods.loc[methods["lds"].idxmax()]
+    said = f"{method_name(best['method'])} ranks subsets with LDS {lds_of(best)}"
+    others = methods[methods["method"].isin(["ekfac", "clip"])]
+    others = others[others["method"] != best["method"]]
+    for _, row in others.iterrows():
+        said += f", {method_name(row['method'])} with {number(row['lds'])}"
+    if len(ceiling):
+        said += f"; retraining with another seed reaches {lds_of(ceiling.iloc[0])}"
+    said += "; chance is 0."
+    if abs(best["lds"]) <= ERRORS * error_of(best):
+        said += " Even the best is within two standard errors of chance."
+    if not len(ceiling):
+        said += (
+            " How much is possible was not measured: that takes halves that were "
+            "trained with two seeds."
+        )
+    return said
+
+
+def error_note(table: pd.DataFrame) -> str:
+    """Return what the error bars of an LDS table are, and what they leave out."""
+    rows = table[~table["method"].isin([CEILING])]
+    if rows.empty:
+        return ""
+    said = f"± is one standard error over {rows['num_samples'].max()} samples."
+    if rows["subset_error"].notna().any():
+        said += (
+            f" All rows share the same {rows['num_subsets'].max()} retrained models, "
+            f"which adds up to {number(rows['subset_error'].max())} (jackknife)."
+        )
+    few = table[table["method"] == CEILING]
+    if len(few) and few["num_subsets"].iloc[0] < rows["num_subsets"].max():
+        said += f" The ceiling rests on {few['num_subsets'].iloc[0]} of them."
+    return said
+
+
+# --- what was varied -----------------------------------------------------------------
+
+
+def damping_finding(table: pd.DataFrame) -> str:
+    """Return what each method would gain by another damping."""
+    parts, gains = [], False
+    for method, rows in table[table["lds"].notna()].groupby("method", sort=False):
+        own = rows[rows["default"]]
+        if own.empty:
+            continue
+        own, best = own.iloc[0], rows.loc[rows["lds"].idxmax()]
+        name = method_name(method)
+        gain = best["lds"] - own["lds"]
+        if gain < 0.005:  # what two digits would print as nothing
+            parts.append(f"{name} ranks best at its own damping ({number(own['lds'])})")
+            continue
+        gains = True
+        far = "more" if are_apart(own, best) else "no more"
+        parts.append(
+            f"{name} would gain {number(gain)} at "
+            f"{best['relative']:.2g} times the mean eigenvalue, which is {far} "
+            "than two standard errors"
+        )
+    if not parts:
+        return "No damping was varied."
+    said = "; ".join(parts) + "."
+    if gains:
+        said += " The best was picked on these same subsets, which flatters it."
+    return said
+
+
+def draw_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the ablation table that are about Monte Carlo draws."""
+    trained = table["setting"].astype(str).str.endswith(DRAWS)
+    rows = table[(table["changed"] == "query draws") | trained]
+    counts = rows["setting"].astype(str).str.removesuffix(DRAWS).astype(int)
+    return rows.assign(draws=counts).sort_values(["changed", "draws"], ascending=False)
+
+
+def draws_finding(table: pd.DataFrame) -> str:
+    """Return what more Monte Carlo draws change, of the sample and of each picture."""
+    rows = draw_rows(table[table["lds"].notna()])
+    said = []
+    for changed, what in (
+        ("query draws", "of the sample"),
+        ("gradients", "of each training picture"),
+    ):
+        part = rows[rows["changed"] == changed]
+        if len(part) < 2:
+            continue
+        many, few = part.iloc[0], part.iloc[-1]
+        said.append(
+            f"With {few['draws']} draws {what} the LDS is {number(few['lds'])}, with "
+            f"{many['draws']} {number(many['lds'])}: {_difference(few, many)}."
+        )
+    return " ".join(said) or "The number of draws was not varied."
+
+
+def _difference(first, second) -> str:
+    """Return whether two rows can be told apart, in words."""
+    if are_apart(first, second):
+        return f"a clear difference of {number(abs(second['lds'] - first['lds']))}"
+    return "too near to tell apart"
+
+
+def format_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the ablation table that are about storing gradients."""
+    other = table["setting"].astype(str).str.endswith(DRAWS)
+    return table[(table["changed"] == "gradients") & ~other]
+
+
+def format_finding(table: pd.DataFrame) -> str:
+    """Return what the smallest way to store gradients loses against the largest."""
+    rows = format_rows(table[table["lds"].notna()]).dropna(subset=["bytes"])
+    if rows["bytes"].nunique() < 2:
+        return "Only one way to store gradients was tested."
+    small, large = rows.loc[rows["bytes"].idxmin()], rows.loc[rows["bytes"].idxmax()]
+    names = [setting_name("gradients", row["setting"]) for row in (small, large)]
+    return (
+        f"The smallest ({names[0]}, {size_of(small['bytes'])} a picture) ranks with "
+        f"LDS {lds_of(small)}, the largest ({names[1]}, {size_of(large['bytes'])}) "
+        f"with {lds_of(large)}: {_difference(small, large)}."
+    )
+
+
+def substitution_finding(table: pd.DataFrame, measurement: str) -> str:
+    """Return what scores for other measurements say of what was measured."""
+    rows = table[(table["changed"] == "scored") & table["lds"].notna()]
+    own, others = (
+        rows[rows["default"].astype(bool)],
+        rows[~rows["default"].astype(bool)],
+    )
+    if own.empty or others.empty:
+        return "Only scores for one measurement were tested."
+    own = own.iloc[0]
+    instead = [
+        f"scores for the {setting_name('scored', row['setting'])} {number(row['lds'])} "
+        f"({_difference(own, row)})"
+        for _, row in others.iterrows()
+    ]
+    return (
+        f"Scores for the {setting_name('scored', own['setting'])} rank halves by the "
+        f"{measured_name(measurement)} with LDS {lds_of(own)}; in their place, "
+        f"{listed(instead)}."
+    )
+
+
+# --- changes ------------------------------------------------------------------------
+
+
+def change_finding(found: Calibration, method: str, measurement: str) -> str:
+    """Return how near a method's calibrated predictions come to measured changes."""
+    unit = unit_of(measurement)
+    said = (
+        f"Calibrated on other halves, {method_name(method)} misses the measured change "
+        f"by {found.error:.3g} {unit} (root mean square); no prediction misses it by "
+        f"{found.spread:.3g}. "
+    )
+    if found.explained > 0:
+        said += f"That explains {found.explained:.0%} of the variance. "
+    else:
+        said += "So it predicts the size of a change no better than nothing does. "
+    return said + f"Nine of ten changes lie within ± {found.half_width:.3g} of the map."
+
+
+def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
+    """Return how often leaving out half of the pictures made a sample harder."""
+    rows = observations[observations["observation"] == "share of rises"]
+    if rows.empty or not np.isfinite(rows["figure"].iloc[0]):
+        return ""
+    row, error = rows.iloc[0], rows["standard_error"].iloc[0]
+    exact = f" ± {error:.0%}" if np.isfinite(error) else ""
+    return (
+        f"Without half of the pictures the {measured_name(measurement)} of a sample "
+        f"rose in {row['figure']:.0%}{exact} of the cases."
+    )
+
+
+def timestep_finding(table: pd.DataFrame) -> str:
+    """Return whether the scores of some noise levels predict the cost there."""
+    bands = table[(table["low"] >= 0) & (table["scored_low"] >= 0)]
+    bands = bands[bands["lds"].notna()]
+    same = (bands[["low", "high"]].to_numpy() == bands[_SCORED].to_numpy()).all(1)
+    if not same.any():
+        return "The noise levels were not scored one by one for this measurement."
+    best = bands.loc[bands.groupby(["low", "high"])["lds"].idxmax()]
+    own = (best[["low", "high"]].to_numpy() == best[_SCORED].to_numpy()).all(1)
+    said = (
+        "Scores for a range of noise levels predict the cost in that range with LDS "
+        f"{number(bands.loc[same, 'lds'].mean())} on average"
+    )
+    if (~same).any():
+        said += (
+            f", the cost in other ranges with {number(bands.loc[~same, 'lds'].mean())}"
+        )
+    return f"{said}; its own scores are the best for {own.sum()} of {len(best)} ranges."
+
+
+def removal_finding(table: pd.DataFrame, measurement: str) -> str:
+    """Return what leaving out the top influences did, against random pictures."""
+    means = table[table["sample_id"] == -1]
+    if means.empty:
+        return "No model was trained without the pictures that matter most."
+    rows = means[means["fraction"] == means["fraction"].max()]
+    rows = rows.sort_values("excess", ascending=False)
+    parts = [
+        f"{method_name(row['method'])} "
+        f"{change_of(row['excess'], row['standard_error'])}"
+        for _, row in rows.iterrows()
+    ]
+    unit = unit_of(measurement)
+    return (
+        f"How much more a sample's {measured_name(measurement)} rises without the "
+        f"{rows['fraction'].iloc[0]:.0%} of the pictures that matter most for it than "
+        f"without as many random ones{unit and f', in {unit}'}: {listed(parts)}."
+    )
+
+
+def collapse_finding(table: pd.DataFrame, measurement: str) -> str:
+    """Return whether models that share no picture become one as they see more."""
+    if table.empty:
+        return "No two models were trained on pictures that they do not share."
+    small, large = table.iloc[0], table.iloc[-1]
+    name, unit = measured_name(measurement), unit_of(measurement)
+    said = (
+        f"From {small['num_pictures']:,.0f} to {large['num_pictures']:,.0f} pictures "
+        f"each, the {name} of a sample differs between the two models by "
+        f"{small['difference']:.3g}, then {large['difference']:.3g}"
+        f"{unit and f' {unit}'}, while samples differ among each other by "
+        f"{large['spread']:.3g}; the correlation over samples goes from "
+        f"{number(small['correlation'])} to {number(large['correlation'])}."
+    )
+    if np.isfinite(large["drawn"]):
+        said += (
+            f" Pictures that both draw from one seed are {small['drawn']:.0%}, then "
+            f"{large['drawn']:.0%} as far apart as pictures of different seeds."
+        )
+    return said
+
+
+# --- without retraining -------------------------------------------------------------
+
+
+def stored_finding(quality: dict) -> str:
+    """Return what was measured of a collection when it was built, in one sentence."""
+    said = {
+        "reliability": "asked again with other noise, the order of its scores agrees "
+        "to {:.2f}",
+        "sketch_agreement": "the sketch agrees with the exact order to {:.2f}",
+        "index_agreement": "the full index to {:.2f}",
+    }
+    parts = [
+        words.format(quality[name])
+        for name, words in said.items()
+        if quality.get(name) is not None
+    ]
+    if not parts:
+        return "Nothing was measured when the collection was built."
+    return f"Measured when it was built: {listed(parts)} (Spearman)."
+
+
+def command_flags(config: CollectionConfig) -> str:
+    """Return what names a collection and its preset in a command."""
+    flags, preset = f"--collection {config.name}", preset_of(config)
+    return flags if preset in (None, "cpu") else f"{flags} --preset {preset}"
+
+
+def untested_finding(config: CollectionConfig) -> str:
+    """Return what was not measured of a collection, and the commands that do."""
+    flags, why = command_flags(config), "Do it with "
+    if config.train.start_from:
+        flags = f"--collection {config.name} --preset gpu"
+        why = (
+            "Its model went on from weights that had seen every picture, so only a "
+            "build that starts anew can be tested: build that, then "
+        )
+    return (
+        "Whether these scores predict what retraining does was not measured: no model "
+        f"was trained again without some of the pictures. {why}`python -m precompute "
+        f"retrain {flags}`, then `python -m precompute evidence {flags}`."
+    )

@@ -1,0 +1,103 @@
+"""Which training pictures a search leaves, and what to say where none is left.
+
+A search is words, matched by CLIP, and facets: values of metadata columns. A picture
+has to be among those nearest to the words, and to have one of the wanted values in
+every column where some are wanted. Knows neither models nor pages.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlencode
+
+import numpy as np
+import pandas as pd
+
+MOST_NEAREST = 50  # pictures that match some words
+
+Facets = dict[str, tuple[str, ...]]  # metadata column -> the values that are wanted
+
+
+@dataclass(frozen=True)
+class Found:
+    """The training pictures that a search leaves.
+
+    Attributes:
+        members: Which they are, bool, shape (N,), in the collection's order.
+        words: What was searched for, plain words.
+        empty: The sentence that says why there is none, where there is none.
+    """
+
+    members: np.ndarray = field(repr=False)
+    words: str
+    empty: str
+
+    @property
+    def size(self) -> int:
+        """How many pictures there are."""
+        return int(self.members.sum())
+
+
+def num_nearest(num_examples: int) -> int:
+    """Return how many pictures match some words: a tenth, at most `MOST_NEAREST`."""
+    return max(min(MOST_NEAREST, num_examples // 10), 1)
+
+
+def read_facets(text: str, table: pd.DataFrame, columns: Iterable[str]) -> Facets:
+    """Return the facets that a text names, as `write_facets` wrote it.
+
+    Args:
+        text: Anything at all.
+        table: Metadata, one row per picture.
+        columns: Those that may be asked about.
+
+    Raises:
+        ValueError: If it names a column or a value that there is not.
+    """
+    facets, columns = {}, list(columns)
+    for column, value in parse_qsl(text, keep_blank_values=True):
+        known = column in columns and (table[column].astype(str) == value).any()
+        if not known:
+            raise ValueError(
+                f"No training picture has “{value[:40]}” as “{column[:40]}”, so that "
+                f"was left aside. Choose among {', '.join(columns) or 'no columns'}."
+            )
+        facets[column] = (*facets.get(column, ()), value)
+    if text and not facets:
+        raise ValueError(
+            f"“{text[:40]}” names no column and value, so it was left aside."
+        )
+    return {column: tuple(dict.fromkeys(facets[column])) for column in facets}
+
+
+def write_facets(facets: Facets) -> str:
+    """Return facets as one text, e.g. "style=noto&style=fluent"."""
+    return urlencode([(name, value) for name in facets for value in facets[name]])
+
+
+def search(
+    table: pd.DataFrame, facets: Facets, words: str, nearest: Iterable[int]
+) -> Found:
+    """Return the pictures that are left.
+
+    Args:
+        table: Metadata, indexed by example id.
+        facets: What is wanted of it; empty wants nothing.
+        words: What is searched for; "" for nothing.
+        nearest: Example ids of the pictures nearest to the words.
+    """
+    members = np.ones(len(table), dtype=bool)
+    for column, values in facets.items():
+        members &= table[column].astype(str).isin(values).to_numpy()
+    named = "; ".join(" or ".join(values) for values in facets.values())
+    of = f" of ‘{named}’" if named else ""
+    empty = f"No picture is all of ‘{named}’. Leave one of these out."
+    said = [named] if named else []
+    if words:
+        near = table.index.isin(list(nearest))
+        members &= near
+        empty = (
+            f"No picture{of} matches “{words}”: none is among the {near.sum():,} that "
+            "CLIP finds nearest to these words. Try other words, or fewer conditions."
+        )
+        said.append(f"nearest to “{words}”")
+    return Found(members, ", ".join(said), empty)

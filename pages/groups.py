@@ -1,0 +1,387 @@
+"""Groups: what would change if an artist, a class or any group were left out."""
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from core import findings, group_figures, groups, reading, texts
+from core.answers import Answer, Query, Uncertainty
+from core.evaluation import Calibration
+from core.evidence import Evidence
+from core.evidence_tables import calibration
+from core.explorer import Explorer, Lens
+from core.lenses import METHODS
+from core.report import LeftOut
+from pages import (
+    group_picker,
+    lens_picker,
+    lens_views,
+    link,
+    picker,
+    share,
+    shared,
+    trust,
+    waiting,
+)
+from pages.group_picker import Group
+from pages.words import column_name, heading, how_to_read, sentence, text
+
+SHOWN = 12  # members of the group that are shown
+BARS = 16  # values of a label that have a bar; the table has all
+
+# --- the answer ----------------------------------------------------------------------
+
+
+def ask_uncertainty(
+    explorer: Explorer, query: Query, answer: Answer
+) -> Uncertainty | None:
+    """Return what is uncertain about an answer, None where that is not known yet."""
+    if answer.lens.kind != "influence" or not METHODS[answer.lens.method].has_errors:
+        return None
+    return waiting.result_of(
+        "uncertainty",
+        f"{explorer.fingerprint}/{query.key}/{answer.lens}/{answer.source}/errors",
+        lambda progress: explorer.uncertainty(query, answer, progress),
+        height=30,
+    )
+
+
+def addends(answer: Answer) -> np.ndarray:
+    """Return scores whose sum over N is printed: an attribution is not divided by N."""
+    is_change = answer.lens.kind == "influence"
+    return answer.scores if is_change else answer.scores * len(answer.scores)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def random_changes(
+    collection: str, query: str, lens: Lens, size: int, seed: int, _scores: np.ndarray
+) -> np.ndarray:
+    """Return the predicted changes of random groups of a size; keyed by values."""
+    members = groups.random_members(len(_scores), size, seed)
+    return groups.changes(_scores, members)
+
+
+# --- one group ------------------------------------------------------------------------
+
+
+def show_change(
+    answer: Answer,
+    group: Group,
+    change: float,
+    error: float,
+    others: np.ndarray,
+    scale: reading.Scale,
+) -> None:
+    """Say what leaving the group out would change, and whether that is special."""
+    number, unit = f"{scale.number(change)} {scale.error(error)}".strip(), scale.unit
+    said = f"**{number}{f' {unit}' if unit else ''}**"
+    pictures = "this picture" if group.size == 1 else f"these {group.size:,} pictures"
+    if answer.lens.kind == "influence":
+        measured = findings.measured_name(answer.lens.measurement)
+        part = "the marked part of it" if answer.lens.region else "it"
+        way = "less" if change > 0 else "more"
+        sure = abs(change) >= 2 * error or not np.isfinite(error)
+        doubt = "" if sure else ", but that is within two standard errors of zero"
+        words = (
+            f"Without {pictures} the model would find {part} **{way} likely**: "
+            f"{text(measured)} {said}{doubt}."
+        )
+        words += against_now(answer.value, change)
+    else:
+        title = METHODS[answer.lens.method].title
+        words = f"{text(title)} gives {pictures} a score of {said} together."
+    st.markdown(f"#### {words}")
+    if group.members.all():
+        return
+    below = groups.share_below(change, others)
+    st.markdown(
+        f"That is more than for **{below:.0%}** of {len(others)} random groups of "
+        f"{'one picture' if group.size == 1 else f'{group.size:,} pictures'}: "
+        f"{standing(below)}"
+    )
+
+
+def against_now(value: float, change: float) -> str:
+    """Return how large a change is against the value now, "" where that says nothing.
+
+    Influence is linear: it can predict that more than all of a loss goes.
+    """
+    if not (np.isfinite(value) and value > 0):
+        return ""
+    share, now = abs(change) / value, text(reading.plain(value))
+    if share >= 1:
+        return (
+            f" It is {now} now: a change as large as that cannot be read as a size, "
+            "only compared with others."
+        )
+    said = "less than 0.1%" if share < 0.001 else f"{100 * share:.2g}%"
+    return f" It is {now} now, so that is {text(said)} of it."
+
+
+def standing(below: float) -> str:
+    """Return what a place among random groups means, in words."""
+    if below > 0.975:
+        return "few random groups speak for this picture as this one does."
+    if below < 0.025:
+        return "few random groups speak against this picture as this one does."
+    return "chance does as much."
+
+
+def show_random(
+    group: Group, change: float, others: np.ndarray, title: str, scale: reading.Scale
+) -> None:
+    """Show the random groups of the same size, and where the group stands."""
+    heading(
+        "Against random groups",
+        f"{len(others)} groups of {group.size:,}, drawn by chance from all pictures",
+    )
+    if group.members.all():
+        st.caption("Every picture is in this group, so no group of its size differs.")
+        return
+    st.plotly_chart(
+        group_figures.random_histogram(
+            others * scale.factor, change * scale.factor, title
+        ),
+        config=lens_views.CHART,
+        key="random_groups",
+        alt=f"Predicted changes of {len(others)} random groups, and of this group: "
+        f"larger than {groups.share_below(change, others):.0%} of them.",
+    )
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _calibration(
+    collection: str, version: int, method: str, measurement: str, _evidence: Evidence
+) -> Calibration | str:
+    """Return the calibration of a method, or why there is none; keyed by values."""
+    try:
+        return calibration(_evidence, method, measurement)
+    except (LookupError, ValueError) as error:
+        return sentence(error)
+
+
+def calibration_of(explorer: Explorer, lens: Lens) -> Calibration | str:
+    """Return the map from a lens's predictions to changes, or why there is none."""
+    found = trust.find_evidence(explorer)
+    if found.missing:
+        return sentence(LookupError(findings.untested_finding(explorer.config)))
+    if found.evidence is None:
+        return found.why_not
+    key = (explorer.fingerprint, found.version, lens.method, lens.measurement)
+    return _calibration(*key, found.evidence)
+
+
+def show_size(
+    explorer: Explorer, answer: Answer, group: Group, change: float, error: float
+) -> None:
+    """Say what retrained models make of the size of the change; the raw score."""
+    heading("How large is that really?", "What models trained again say of the size")
+    lens = answer.lens
+    if lens.kind != "influence":
+        st.caption(
+            f"{text(METHODS[lens.method].title)} gives an order, not a size: compare "
+            "the group with random groups only."
+        )
+    elif lens.timesteps or lens.region or lens.damping is not None:
+        st.caption(
+            "The size is not calibrated: retrained models were measured as a whole, "
+            "not at some noise levels or on a part of the picture."
+        )
+    else:
+        found = calibration_of(explorer, lens)
+        if isinstance(found, str):
+            st.caption(f"The size is not calibrated. {found}")
+        else:
+            prediction = groups.beyond_chance(change, group.size, answer.scores)
+            show_calibrated(groups.calibrated(found, prediction))
+    with st.expander("Raw score"):
+        total = float(answer.scores[group.members].sum())
+        facts = {
+            "Sum of the scores": f"{total:.6g}",
+            "Mean score of a member": f"{total / group.size:.6g}",
+            "Training pictures": f"{len(answer.scores):,}",
+            "Predicted change = sum ÷ pictures": f"{change:.6g}",
+            "Its standard error": f"{error:.3g}" if np.isfinite(error) else "none",
+        }
+        if lens.kind != "influence":
+            facts = dict(list(facts.items())[:3])
+        st.dataframe(
+            pd.DataFrame(facts.items(), columns=["what", "value"]),
+            hide_index=True,
+            width="stretch",
+            height="content",
+            alt="The raw score of the group",
+        )
+
+
+def show_calibrated(found: groups.Calibrated) -> None:
+    """Show the calibrated change with its interval."""
+    scale = reading.signed_scale(max(abs(found.low), abs(found.high)))
+    ends = f"{scale.number(found.low)} to {scale.number(found.high)}"
+    st.metric(
+        "calibrated change",
+        f"{scale.number(found.value)} {scale.unit}".strip(),
+        label_visibility="collapsed",
+        help="What was measured after such predictions, when models were trained "
+        "again on random halves of the pictures",
+    )
+    words = (
+        f"Expected beyond a random group of the same size; nine of ten measured "
+        f"changes lie within {text(f'{ends} {scale.unit}'.strip())}."
+    )
+    if not found.tested:
+        words += " No prediction as large as this one was tested: take it as a bound."
+    st.caption(words)
+
+
+# --- all groups of a label ------------------------------------------------------------
+
+
+def show_all_values(
+    explorer: Explorer, query: Query, answer: Answer, uncertainty: Uncertainty | None
+) -> None:
+    """Show the predicted change for every value of a label, and offer the table."""
+    columns = groups.facets(explorer.examples.table)
+    if not columns:
+        return
+    column = st.segmented_control(
+        "Every value of a label",
+        columns,
+        required=True,
+        format_func=lambda name: text(column_name(name)),
+        help="One bar for each value: what leaving out all its pictures would change",
+        **link.bind("shares", columns, columns[0]),
+    )
+    values = explorer.examples.table.loc[answer.example_ids, column]
+    table = groups.change_table(addends(answer), values, uncertainty)
+    shown = groups.most_telling(table, BARS)
+    scale = reading.signed_scale(shown["change"].abs().max())
+    printed = shown.assign(
+        change=shown["change"] * scale.factor,
+        standard_error=shown["standard_error"] * scale.factor,
+    )
+    words = "; ".join(f"{r.group} {scale.number(r.change)}" for r in shown.itertuples())
+    st.plotly_chart(
+        group_figures.change_bars(printed, change_title(answer, scale)),
+        config=lens_views.CHART,
+        key="value_bars",
+        alt=f"Predicted change if each {column_name(column)} is left out: {words}",
+    )
+    if len(table) > len(shown):
+        st.caption(
+            f"The {len(shown)} with the largest effect of {len(table):,}; the table "
+            "has all. A value with more pictures has more to lose."
+        )
+    st.download_button(
+        "All values as a table (CSV)",
+        lambda: texts.safe_csv(table.rename(columns={"group": column})),
+        file_name=texts.file_name(explorer.name, column, query.key, ending="csv"),
+        mime="text/csv",
+        icon=":material/download:",
+        help="Pictures, predicted change and standard error of every value",
+        on_click="ignore",
+    )
+
+
+def change_title(answer: Answer, scale: reading.Scale) -> str:
+    """Return what an axis of changes shows."""
+    if answer.lens.kind == "influence":
+        name = f"change of the {findings.measured_name(answer.lens.measurement)}"
+    else:
+        name = f"score by {METHODS[answer.lens.method].title}"
+    return f"{name} ({scale.unit})" if scale.unit else name
+
+
+# --- the page -------------------------------------------------------------------------
+
+
+def show_prediction(
+    explorer: Explorer, query: Query, answer: Answer, group: Group
+) -> LeftOut | None:
+    """Show what leaving the group out would change, and that of all values.
+
+    Returns:
+        What a report says of it; None where the change is no prediction.
+    """
+    uncertainty = ask_uncertainty(explorer, query, answer)
+    error = float("nan")
+    if uncertainty is not None:
+        error = float(uncertainty.of_groups(group.members[None])[0])
+    scores = addends(answer)
+    change = float(groups.changes(scores, group.members[None])[0])
+    seed = int(explorer.provenance["settings"]["seed"])
+    others = random_changes(
+        explorer.fingerprint,
+        query.key,
+        answer.lens,
+        group.size,
+        seed,
+        scores,
+    )
+    scale = reading.signed_scale(max(abs(change), np.abs(others).max()))
+    show_change(answer, group, change, error, others, scale)
+    if uncertainty is not None and uncertainty.note:
+        st.caption(text(uncertainty.note))
+    left, right = st.columns([0.62, 0.38])
+    with left.container(border=True, height="stretch"):
+        show_random(group, change, others, change_title(answer, scale), scale)
+    with right.container(border=True, height="stretch"):
+        show_size(explorer, answer, group, change, error)
+    with st.container(border=True):
+        show_all_values(explorer, query, answer, uncertainty)
+    if answer.lens.kind != "influence" or group.members.all():
+        return None
+    below = groups.share_below(change, others)
+    return LeftOut(group.name, group.size, change, error, below, len(others))
+
+
+explorer = shared.chosen_explorer()
+asked = picker.show_panel(explorer)
+with asked.place:
+    how_to_read(
+        "What if this artist, or any group of pictures, had not been in the training "
+        "set? The change is predicted from the scores of all its members together, "
+        "and means something where random groups of the same size do not reach it."
+    )
+    lenses = lens_picker.chosen_lenses(explorer)
+    lens_picker.show_first(explorer, lenses)
+    lens = lens_picker.in_region(lenses[0], asked.region)
+    (answer,) = lens_views.ask_all(explorer, asked.query, [lens])
+    with st.container(border=True):
+        try:
+            code = group_picker.show_choice(explorer, asked.query, answer)
+            group = group_picker.find_group(explorer, code)
+        except (LookupError, ValueError) as error:
+            st.info(sentence(error))
+            st.stop()
+        st.markdown(
+            f"**Left out** · {text(group.name)} · {group.size:,} of "
+            f"{explorer.num_examples:,} pictures"
+        )
+        if group.note:
+            st.caption(text(group.note))
+    if not group.size:
+        st.info(
+            "No training picture is in this group yet, so nothing can be left out. "
+            "Choose a label, search for words, draw on the map or list numbers."
+        )
+        st.stop()
+    if answer is None:
+        waiting.show_wait("answer 0", height=560)
+        st.stop()
+    left_out = None
+    if reading.is_similarity(answer.lens):
+        st.info(
+            f"{METHODS[answer.lens.method].title} says what looks alike, not what "
+            "would change: it makes no prediction of leaving pictures out. Choose an "
+            "influence method above."
+        )
+    else:
+        left_out = show_prediction(explorer, asked.query, answer, group)
+    with st.container(border=True):
+        clicked = lens_views.show_members(
+            explorer, answer, group.members, SHOWN, "members"
+        )
+    share.offer(explorer, asked.query, [answer], left_out)
+    lens_views.show_chosen_detail(explorer, asked.query, [answer], clicked)
+explorer.wake()

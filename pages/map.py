@@ -1,0 +1,122 @@
+"""Map: all training pictures at once, coloured by what they did for one picture."""
+
+import numpy as np
+import streamlit as st
+
+from core import groups
+from core.answers import Answer, Query
+from core.explorer import Explorer, Lens
+from core.texts import file_name
+from pages import (
+    filters,
+    lens_picker,
+    lens_views,
+    link,
+    picker,
+    picture_map,
+    shared,
+    waiting,
+)
+from pages.words import how_to_read, text
+
+SHOWN = 24  # of the pictures that were marked
+
+
+def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int | None:
+    """Show the pictures that were drawn around; return the one clicked."""
+    code = link.choice("picked") or ""
+    picked, missing = groups.read_ids(code, explorer.examples.table.index)
+    if code and (missing or not picked):
+        st.info(
+            "The link marks pictures on the map that this collection does not have; "
+            "they were left aside."
+        )
+    if not picked:
+        st.caption(
+            "Draw around some dots to see their pictures, take them as a group or "
+            "download them. A double click on the map marks nothing."
+        )
+        return None
+    if answer is None:  # the card above shows how far it is
+        st.skeleton(height=200)
+        return None
+    members = np.isin(answer.example_ids, picked)
+    clicked = lens_views.show_members(explorer, answer, members, SHOWN, "picked_tiles")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button(
+            "Use as group",
+            type="primary",
+            icon=":material/group_work:",
+            help="What would change if these pictures were left out? (page Groups)",
+            on_click=use_as_group,
+            args=(picked,),
+        ):
+            st.switch_page("pages/groups.py")
+        st.download_button(
+            "These as a table (CSV)",
+            lambda: picture_map.marked_csv(explorer, answer, members),
+            file_name=file_name(explorer.name, len(picked), "marked", ending="csv"),
+            mime="text/csv",
+            icon=":material/download:",
+            help="Score, standard error and rank of the marked pictures",
+            on_click="ignore",
+        )
+        st.button(
+            "Mark nothing",
+            type="tertiary",
+            icon=":material/close:",
+            help="The map stays as it is",
+            on_click=link.set_choice,
+            args=("picked", None),
+        )
+    if len(code) > link.LONG["picked"]:
+        st.caption("So many pictures do not fit into the link.")
+    return clicked
+
+
+def use_as_group(picked: list[int]) -> None:
+    """Make the marked pictures the group of the page Groups."""
+    st.session_state.group = f"ids:{groups.write_ids(picked)}"
+
+
+explorer = shared.chosen_explorer()
+asked = picker.show_panel(explorer)
+with asked.place:
+    how_to_read(
+        "All training pictures at once. Those that show like things lie near each "
+        "other; the colour says what each did for this picture. Colours that fill a "
+        "neighbourhood speak of a kind of picture, single ones of single pictures."
+    )
+    lenses = lens_picker.chosen_lenses(explorer)
+    row = st.container(horizontal=True, vertical_alignment="center")
+    with row:
+        lens_picker.show_first(explorer, lenses)
+    among = filters.find(explorer, row)
+    lens = lens_picker.in_region(lenses[0], asked.region)
+    answer, likeness = lens_views.ask_all(
+        explorer, asked.query, [lens, Lens("clip")], "map answer"
+    )
+    with st.container(border=True):
+        if among is not None and not among.size:
+            st.info(text(among.empty))
+        else:
+            picture_map.show(
+                explorer,
+                asked.query,
+                answer,
+                "map",
+                lambda code: link.set_choice("picked", code),
+                None if likeness is None else likeness.scores,
+                among,
+            )
+        st.caption(
+            f"{picture_map.HOW}{picture_map.colours(answer)} The ring is where this "
+            "picture would lie."
+        )
+        if answer is None:
+            waiting.show_wait("map answer 0", height=60)
+    with st.container(border=True):
+        clicked = show_picked(explorer, asked.query, answer)
+    done = [] if answer is None else [answer]
+    lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
+explorer.wake()

@@ -1,0 +1,218 @@
+"""The error of a sum over a group is what loops over folds and queries say."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from core.answers import Uncertainty
+from core.config import collection_config
+from core.draws import keyed_generator
+from core.explorer import Explorer, Lens
+from core.group_errors import (
+    INDEPENDENT,
+    find_uncertainty,
+    fold_contrasts,
+    read_training_errors,
+    training_errors,
+    training_errors_path,
+    write_training_errors,
+)
+from core.influence import centred
+from core.method_files import MethodFile
+from core.projection import make_projection
+from core.scoring import FromFeatures, FromSketch, linear_scores
+from core.sketch import make_sketch, pack_signs
+from precompute.assemble import noise_spread
+
+RNG = np.random.default_rng(0)
+N = 30
+GROUPS = np.stack([np.arange(N) < 10, np.arange(N) % 3 == 0, np.ones(N, bool)])
+
+
+def error_by_fold(fold_scores: np.ndarray, members: np.ndarray) -> float:
+    """Return the standard error of a group's change by a loop over the folds."""
+    sums = [sum(scores[i] for i in np.flatnonzero(members)) for scores in fold_scores]
+    mean = sum(sums) / len(sums)
+    spread = sum((one - mean) ** 2 for one in sums) / (len(sums) - 1)
+    return (spread / len(sums)) ** 0.5 / len(members)
+
+
+@pytest.mark.parametrize("num_folds", [2, 3, 4, 16])
+def test_contrasts_are_a_loop_over_the_folds(num_folds):
+    folds = RNG.normal(size=(num_folds, N)) + RNG.normal(size=(num_folds, 1))
+    rows = fold_contrasts(folds)
+    found = Uncertainty(rows, np.zeros(N)).of_groups(GROUPS)
+    expected = [error_by_fold(folds, members) for members in GROUPS]
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    assert len(rows) == num_folds - 1
+    # What all folds have in common is no error, and the order of folds is no matter.
+    shifted = fold_contrasts(folds[::-1] + RNG.normal(size=N))
+    again = Uncertainty(shifted, np.zeros(N)).of_groups(GROUPS)
+    np.testing.assert_allclose(again, expected, rtol=1e-10)
+
+
+def test_one_fold_has_no_spread():
+    assert fold_contrasts(np.ones((1, N))).shape == (0, N)
+
+
+def test_training_errors_are_the_average_over_queries():
+    """Each query's loop over folds, by its spread; a common error is none."""
+    folds, spread = RNG.normal(size=(3, 5, N)), RNG.random(5) + 0.5
+    rows = training_errors(folds + RNG.normal(size=(3, 5, 1)), spread)
+    found = Uncertainty(rows, np.zeros(N)).of_groups(GROUPS[:2])
+    expected = [
+        np.mean([
+            error_by_fold(centred(folds[:, m]), members) ** 2 / spread[m]
+            for m in range(5)
+        ])
+        for members in GROUPS[:2]
+    ]
+    np.testing.assert_allclose(found**2, expected, rtol=1e-10)
+    everything = Uncertainty(rows, np.zeros(N)).of_groups(GROUPS[2:])
+    np.testing.assert_allclose(everything, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["sketch", "features"])
+def test_parts_of_a_short_form_tell_how_wrong_its_sums_are(kind):
+    """Over 100 random short forms, for a sum over pictures that are alike."""
+    generator, size, dim = keyed_generator(0, "short forms"), 4096, 128
+    gradients = torch.randn(N, size, generator=generator)
+    gradients[:10] += torch.randn(size, generator=generator)
+    vector = torch.randn(size, generator=generator)
+    exact, wrong, predicted = (gradients[:10] @ vector).sum().item(), [], []
+    for number in range(100):
+        if kind == "sketch":
+            sketch = make_sketch(size, dim, keyed_generator(number, "sketch"))
+            packed = pack_signs(sketch.apply(gradients))
+            form = FromSketch(sketch, *packed, torch.ones(size), np.ones(N))
+        else:
+            file = MethodFile(None, {}, {"norm": gradients.norm(dim=1)})
+            projection = make_projection("sketch", size, dim, number)
+            file.__dict__["projection"] = projection
+            file.__dict__["features"] = projection.apply(gradients)
+            form = FromFeatures(file)
+        estimates, product = form.estimates(vector), form.products(vector[None])[0]
+        np.testing.assert_allclose(estimates.mean(0), product, rtol=1e-3, atol=1e-2)
+        wrong.append(product[:10].sum() - exact)
+        predicted.append(N * error_by_fold(estimates, GROUPS[0]))
+    rms = np.sqrt(np.mean(np.square(predicted)))
+    assert rms == pytest.approx(np.sqrt(np.mean(np.square(wrong))), rel=0.2)
+
+
+def test_errors_survive_the_file_and_a_damaged_one_is_refused(tmp_path):
+    path = training_errors_path(tmp_path, collection_config("glyphs", "tiny"))
+    assert read_training_errors(path, N) is None
+    rows = RNG.normal(size=(7, N))
+    write_training_errors(path, rows)
+    np.testing.assert_allclose(read_training_errors(path, N), rows, rtol=1e-3)
+    with pytest.raises(ValueError, match="about other pictures"):
+        read_training_errors(path, N + 1)
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(ValueError, match="Delete it and make it again"):
+        read_training_errors(path, N)
+
+
+# --- through the explorer -----------------------------------------------------------
+
+
+def halves(explorer: Explorer) -> np.ndarray:
+    """Return two groups of the training pictures, and all of them."""
+    first = np.arange(explorer.num_examples) < explorer.num_examples // 2
+    return np.stack([first, ~first, first | ~first])
+
+
+@pytest.mark.parametrize("kind", ["gallery", "example"])
+def test_query_part_of_the_error_is_a_loop_over_its_folds(tiny_explorer, kind):
+    """Stored and computed answers: what folds, sketch and training draws leave, added.
+
+    The two halves of the training set are wrong by the same and opposite; the whole is
+    not wrong at all, because scores are centred.
+    """
+    explorer, lens = tiny_explorer, Lens(num_draws=8)
+    if kind == "gallery":
+        query = explorer.query_from_gallery(0)
+    else:
+        query = explorer.query_from_example(int(explorer.examples.table.index[0]))
+    answer = explorer.answer(query, lens)
+    found = explorer.uncertainty(query, answer)
+    members = halves(explorer)
+    errors = found.of_groups(members)
+    assert errors[0] == pytest.approx(errors[1], rel=1e-3) and errors[0] > 0
+    assert errors[2] < 1e-3 * errors[0] and found.note == ""
+
+    engine = explorer.engine
+    (measured,) = engine.gradients(query, answer.lens)
+    scoring = engine.scoring
+    vectors = scoring.preconditioned(measured.folds, answer.lens)
+    by_fold = [
+        linear_scores(
+            [one[None]], scoring.sketched, scoring.noise, scoring.whitened_norms
+        )[0].scores
+        for one in vectors
+    ]
+    parts = {"query": error_by_fold(by_fold, members[0]) ** 2}
+    mean = vectors.mean(0)
+    if answer.source == "sketch":
+        estimates = centred(scoring.sketched.estimates(mean))
+        parts["sketch"] = error_by_fold(estimates, members[0]) ** 2
+    else:
+        assert answer.source == "exact"
+    root = scoring.collection.path.parent
+    path = training_errors_path(root, collection_config("glyphs", "tiny"))
+    rows = read_training_errors(path, explorer.num_examples)
+    sums = [sum(row[i] for i in np.flatnonzero(members[0])) for row in rows]
+    size = scoring.noise.spread(mean) / explorer.num_examples**2
+    parts["training"] = size * sum(one**2 for one in sums)
+    assert errors[0] ** 2 == pytest.approx(sum(parts.values()), rel=1e-4)
+
+
+def test_error_of_one_picture_is_about_what_its_answer_says(tiny_explorer):
+    """A group of one: folds and pooled folds differ by chance, not by a factor."""
+    explorer = tiny_explorer
+    query = explorer.query_from_gallery(0)
+    answer = explorer.answer(query, Lens())
+    found = explorer.uncertainty(query, answer)
+    single = found.of_groups(np.eye(explorer.num_examples, dtype=bool))
+    expected = answer.standard_errors / explorer.num_examples
+    ratio = np.sqrt(np.mean(single**2) / np.mean(expected**2))
+    assert 0.4 < ratio < 2.5
+
+
+def test_without_the_file_errors_are_independent_and_the_note_says_so(
+    tiny_explorer, monkeypatch
+):
+    monkeypatch.setattr("core.group_errors.read_training_errors", lambda *_: None)
+    query = tiny_explorer.query_from_gallery(0)
+    answer = tiny_explorer.answer(query, Lens())
+    found = tiny_explorer.uncertainty(query, answer)
+    assert found.note == INDEPENDENT and (found.own > 0).all()
+
+
+def test_method_without_errors_has_none(tiny_explorer):
+    """DataInf has no standard errors, so sums of its scores have none either."""
+    scoring = tiny_explorer.engine.scoring
+    folds = torch.zeros(4, scoring.basis.layout.num_params)
+    found = find_uncertainty(scoring, Lens("datainf"), folds, "projection")
+    assert np.isnan(found.of_groups(halves(tiny_explorer))).all()
+
+
+def test_spread_of_the_noise_does_not_depend_on_the_threads():
+    """The rest is rounded away in half precision: equal builds write equal bytes."""
+    generator = keyed_generator(0, "spread")
+    queries = torch.randn(3, 2, 200_000, generator=generator)
+    noise = torch.rand(200_000, generator=generator)
+    curvature = SimpleNamespace(eigenvalues=torch.rand(200_000, generator=generator))
+    stage = SimpleNamespace(curvature=curvature, damping=0.1)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 4):
+            torch.set_num_threads(threads)
+            found.append(noise_spread(stage, queries, {"noise": noise}))
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-13)
+    weighted = queries.double().mean(1) / (curvature.eigenvalues.double() + 0.1)
+    expected = (weighted.square() * noise).sum(1)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-6)

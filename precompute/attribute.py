@@ -7,6 +7,9 @@ import pandas as pd
 from tqdm import tqdm
 
 from core.explorer import Answer, Explorer, Lens, Query
+from core.texts import safe_csv
+
+DIGITS = "%.9g"  # of the numbers that are written
 
 
 def attribute(explorer: Explorer, query: Query, lens: Lens) -> Answer:
@@ -41,7 +44,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     """
     temporary = path.with_name(path.name + ".part")
     try:
-        table.to_csv(temporary, index=False, float_format="%.9g")
+        temporary.write_text(safe_csv(table, DIGITS), encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
         raise ValueError(

@@ -1,0 +1,73 @@
+"""The command that asks the same question again, and what else names its answer."""
+
+import hashlib
+import shlex
+from importlib import metadata
+from platform import python_version
+
+from core.answers import Query
+from core.lenses import Lens, has_timesteps, measures
+
+# What an answer's digits can depend on, besides the collection.
+PACKAGES = ("torch", "diffusers", "numpy", "numba", "duckdb", "pillow")
+
+
+def command(collection: str, query: Query, lens: Lens) -> str:
+    """Return the command line that scores all training pictures for a picture again.
+
+    An uploaded picture has to be given as the file `FILE`.
+    """
+    words = ["python", "-m", "precompute", "attribute", "--collection", collection]
+    words += _picture(query) + _lens(lens)
+    return shlex.join(words)
+
+
+def _picture(query: Query) -> list[str]:
+    """Return the flags that name a picture."""
+    facts, label = query.facts, []
+    if query.label is not None:
+        label = ["--label", str(query.label)]
+    if query.kind == "gallery":
+        words = ["--sample", str(facts["sample_id"])]
+    elif query.kind == "example":
+        words = ["--example", str(facts["example_id"])]
+    elif query.kind == "generated":
+        words = ["--seed", str(facts["seed"]), *label]
+        words += ["--sampler", facts["sampler"], "--steps", str(facts["num_steps"])]
+        words += ["--guidance", repr(float(facts["guidance_scale"]))]
+    else:
+        words = ["--image", "FILE", *label]
+    return words + (["--invert"] if query.inverted else [])
+
+
+def _lens(lens: Lens) -> list[str]:
+    """Return the flags that say how it is asked."""
+    words = ["--method", lens.method]
+    if measures(lens.method):
+        words += ["--measurement", lens.measurement]
+    if not has_timesteps(lens.method):
+        return words
+    if lens.timesteps is not None:
+        words += ["--timesteps", "{}:{}".format(*lens.timesteps)]
+    if lens.region is not None:
+        words += ["--region", ",".join(map(str, lens.region))]
+    words += ["--draws", str(lens.num_draws)]
+    if lens.damping is not None:
+        words += ["--damping", repr(float(lens.damping))]
+    return [*words, "--index", lens.form]
+
+
+def picture_hash(query: Query) -> str:
+    """Return the SHA-256 of a picture's pixels, as the model sees them."""
+    return hashlib.sha256(query.pixels.tobytes()).hexdigest()
+
+
+def running_versions() -> dict[str, str]:
+    """Return the versions of the packages that answer here."""
+    versions = {"python": python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # a GPU machine may keep its own build
+            continue
+    return versions

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages import shared, waiting
+from pages import link, shared, waiting
 
 st.set_page_config(
     page_title="Afterimage",
@@ -11,7 +11,9 @@ st.set_page_config(
     initial_sidebar_state="collapsed",
 )
 st.logo(shared.HERE / "logo.svg", icon_image=shared.HERE / "logo.svg")
+link.take_address()
 page = shared.navigate()
+st.session_state.page = page.url_path or "explore"
 shared.choose_collection()
 with waiting.leaving_the_rest():
     page.run()

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from core.lenses import Lens
+from core.texts import one_line
 
 
 class Cancelled(Exception):
@@ -33,7 +34,8 @@ class Query:
         key: Short text that identifies the picture: equal keys, equal pictures.
         pixels: The picture as the model saw or made it, uint8, shape (C, H, W).
         x_0: The clean example (latents for a latent model), float32, shape
-            (C', H', W'); None where it is the encoding of `pixels`.
+            (C', H', W'); None where it is looked up when the model is asked: stored for
+            a gallery sample, the encoding of `pixels` for others.
         label: Class index the measurement is conditioned on; None means no label.
         description: What it is, in words, e.g. "Generated, seed 1184, DDIM, 50 steps".
         facts: Settings worth showing: seed, sampler, steps, class, example id.
@@ -156,6 +158,40 @@ class BandAnswers:
 
 
 @dataclass(frozen=True)
+class Uncertainty:
+    """What can be wrong with the scores of all examples, and with sums of them.
+
+    The error of a sum is not the root of the sum of squares: all examples share their
+    draws, so the errors of examples that are alike go the same way.
+
+    Attributes:
+        rows: Independent causes of error, shape (R, N): the variance of the sum of some
+            scores is the sum over rows of the squared sum of their entries.
+        own: Variance of each score that no other shares, shape (N,).
+        note: What else a reader should know of it, in a sentence; often "".
+    """
+
+    rows: np.ndarray = field(repr=False)
+    own: np.ndarray = field(repr=False)
+    note: str = ""
+
+    def of_groups(self, members: np.ndarray) -> np.ndarray:
+        """Return the standard errors of predicted changes, shape (G,).
+
+        Args:
+            members: Who is left out, bool, shape (G, N).
+
+        Returns:
+            In units of the measurement; NaN where nothing is known of any error.
+        """
+        if not len(self.rows) and not self.own.any():
+            return np.full(len(members), np.nan)
+        sums = members.astype(np.float64) @ self.rows.T  # (G, R)
+        variance = np.square(sums).sum(1) + members @ self.own
+        return np.sqrt(variance) / members.shape[1]
+
+
+@dataclass(frozen=True)
 class Examples:
     """The training pictures of a collection.
 
@@ -166,3 +202,8 @@ class Examples:
 
     table: pd.DataFrame
     caption_columns: tuple[str, ...]
+
+    def caption(self, example_id: int) -> list[str]:
+        """Return what stands under a training picture, one line per column."""
+        row = self.table.loc[example_id]
+        return [one_line(row[column]) for column in self.caption_columns]

@@ -6,10 +6,15 @@ the section. `to_dict` is what a collection records beside its results.
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 
 DATA_DIR = Path(__file__).resolve().parent.parent / "data"
+
+# Marks settings that came after collections were built: at their default they do not
+# count in a fingerprint, so that those collections keep theirs.
+LATER = {"later": True}
 
 LIVELY_GROUPS = (
     "Activities",
@@ -43,7 +48,7 @@ class ModelConfig:
     block_out_channels: tuple[int, ...] = (32, 64, 96)
     attention: tuple[bool, ...] = (False, True, True)  # per level
     layers_per_block: int = 1
-    attention_head_dim: int = 16
+    attention_head_dim: int | None = 16  # None: one head
     norm_num_groups: int = 8
     prediction_type: str = "epsilon"  # "epsilon", "v_prediction", "sample"
     num_train_timesteps: int = 1000  # T
@@ -52,6 +57,13 @@ class ModelConfig:
     beta_end: float = 0.02
     clip_sample: bool = True  # pixels only; latents are unbounded
     label_dropout: float = 0.0  # share of training steps without a label
+    dropout: float = field(default=0.0, metadata=LATER)  # in training
+    # How the timestep enters: "default", added, or "scale_shift".
+    time_scale_shift: str = field(default="default", metadata=LATER)
+    norm_eps: float = field(default=1e-5, metadata=LATER)
+    flip_sin_to_cos: bool = field(default=True, metadata=LATER)
+    freq_shift: int = field(default=0, metadata=LATER)
+    downsample_padding: int = field(default=1, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,9 @@ class TrainConfig:
     horizontal_flip: bool = False
     start_from: str = ""  # weights in data/models to go on training; "" starts anew
     checkpoint_every: int = 500  # steps
+    # File beside a user's own data sets that holds the finished model, which was
+    # trained elsewhere; "" trains one.
+    imported: str = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -79,10 +94,10 @@ class CurvatureConfig:
     factor_draws: int = 250  # draws per example for the Kronecker factors, App. J.4
     eigenvalue_draws: int = 125  # draws per example for the corrected eigenvalues
     batch_size: int = 64  # (example, draw) pairs at a time
-    max_positions: int | None = 64  # per sample and layer, for the factors
+    max_positions: int | None = 32  # per sample and layer, for the factors
     # Pairs whose gradients are summed before squaring, for the eigenvalues: cheaper and
     # noisier the larger it is.
-    group_size: int = 32
+    group_size: int = 64
 
 
 @dataclass(frozen=True)
@@ -138,10 +153,20 @@ class RemovalConfig:
     """Which pictures are left out to see what becomes of a sample (App. J.7)."""
 
     methods: tuple[str, ...] = ("ekfac", "trak", "clip")
-    fractions: tuple[float, ...] = (0.02, 0.1)  # of the pictures, most influential
+    fractions: tuple[float, ...] = (0.1, 0.02)  # of the pictures, most influential
     num_samples: int = 5  # the first of the gallery
     num_random: int = 3  # random removals of each size, the same for all samples
     num_seeds: int = 1
+
+
+@dataclass(frozen=True)
+class DisjointConfig:
+    """Pairs of models that share no picture, on ever larger parts (Observation 3)."""
+
+    shares: tuple[float, ...] = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the pictures
+    # Of the full training's steps, for all sizes: a small part is seen more often, so
+    # that what differs is what the pictures say and not how long they were looked at.
+    steps: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -170,6 +195,10 @@ class CollectionConfig:
         "model"; the seed always counts.
         """
         settings = self.to_dict()
+        for stage in fields(self):
+            for late in fields(stage.type) if is_dataclass(stage.type) else ():
+                if late.metadata and settings[stage.name][late.name] == late.default:
+                    del settings[stage.name][late.name]
         if stages:
             settings = {name: settings[name] for name in (*stages, "seed")}
         text = json.dumps(settings, sort_keys=True)
@@ -264,7 +293,8 @@ _FASHION_CPU = CollectionConfig(
         checkpoint_every=200,
     ),
     curvature=CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
-    gradients=GradientConfig(num_draws=64),
+    # A small sketch: this collection is shipped for its evidence.
+    gradients=GradientConfig(num_draws=64, sketch_dim=16_384),
 )
 
 
@@ -331,6 +361,11 @@ COLLECTIONS = {"glyphs": _GLYPHS_CPU, "fashion2": _FASHION_CPU}
 PRESETS = {"cpu": lambda config: config, "tiny": _tiny, "gpu": _gpu}
 
 
+def sets_folder() -> Path:
+    """Return where the data sets and the settings of users' own collections lie."""
+    return Path(os.environ.get("AFTERIMAGE_SETS", DATA_DIR / "sets"))
+
+
 def collection_config(collection: str, preset: str = "cpu") -> CollectionConfig:
     """Return the settings of a shipped collection at the size of a preset.
 
@@ -347,3 +382,15 @@ def collection_config(collection: str, preset: str = "cpu") -> CollectionConfig:
             f"There is no preset '{preset}'. Known presets: {', '.join(PRESETS)}."
         )
     return PRESETS[preset](COLLECTIONS[collection])
+
+
+def preset_of(config: CollectionConfig) -> str | None:
+    """Return the preset that makes a collection's model, None if none does."""
+    if config.name not in COLLECTIONS:
+        return None
+    wanted = config.fingerprint("data", "model", "train")
+    for preset in PRESETS:
+        made = collection_config(config.name, preset)
+        if made.fingerprint("data", "model", "train") == wanted:
+            return preset
+    return None

@@ -8,10 +8,10 @@ import gc
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from core.answers import Progress, Query, steps
+from core.answers import Progress, Query, Uncertainty, steps
 from core.baselines import latent_similarity, pixel_similarity
 from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.curvature import Eigenbasis, eigenbasis_from
@@ -32,6 +32,7 @@ from core.diffusion import (
     to_pixels,
 )
 from core.draws import keyed_generator
+from core.group_errors import find_uncertainty
 from core.images import decode_picture
 from core.lenses import METHODS, Lens
 from core.likelihood import log_probability
@@ -99,35 +100,44 @@ class Recent:
 class Engine:
     """The model of a collection, and what is measured of pictures with it.
 
+    It answers one question at a time, whichever threads ask.
+
     Args:
         collection: An open collection.
-
-    Attributes:
-        lock: Held while the model runs: one question at a time.
     """
 
     def __init__(self, collection: Collection):
         self.collection = collection
         self.settings = collection.meta("settings")
         self.seed = int(self.settings["seed"])
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         self._gradients = Recent(
             KEPT_BYTES, lambda found: sum(one.folds.nbytes for one in found)
         )
         self._journeys = Recent(KEPT_BYTES, lambda features: features.nbytes)
         self._trajectories = Recent(KEPT_TRAJECTORIES, lambda trajectory: 1)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        # One core stays free for the pages and the browser: threads of one product wait
-        # for each other by spinning, which takes most of the time when none is free.
-        torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
         # What the imports made stays for good. A server that collects garbage after
         # every page run would walk through it: half a second each, all threads halted.
         gc.freeze()
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the model for a `with` block, at the number of threads for answers.
+
+        One core stays free for the pages and the browser: threads of one product wait
+        for each other by spinning, which takes most of the time when none is free. The
+        number is set for the thread that asks, since each has its own and the last bits
+        of a product depend on it: every thread and every program gets one answer.
+        """
+        with self._lock:
+            torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
+            yield
+
     @cached_property
     def denoiser(self) -> Denoiser:
         """The diffusion model, on the fastest device there is."""
-        denoiser = denoiser_from_bytes(self.collection.blob("denoiser"))
+        denoiser = denoiser_from_bytes(self.collection.denoiser())
         return denoiser.to(self.device)
 
     @cached_property
@@ -138,8 +148,8 @@ class Engine:
     @cached_property
     def basis(self) -> Eigenbasis:
         """The Kronecker eigenbasis, from the file beside the collection."""
-        basis = eigenbasis_from(load_file(self._beside("eigenvectors")), self.layout)
-        return basis.to(self.device)
+        path = self.collection.beside("eigenvectors")
+        return eigenbasis_from(load_file(path), self.layout).to(self.device)
 
     @cached_property
     def scoring(self) -> Scoring:
@@ -162,26 +172,9 @@ class Engine:
             )
         return load_clip(device=str(self.device))
 
-    def _beside(self, kind: str) -> Path:
-        """Return the path of a file beside the collection.
-
-        Raises:
-            LookupError: If it did not come along.
-        """
-        for shard in self.collection.shards():
-            if shard.layout["kind"] == kind:
-                path = self.collection.shard_path(shard)
-                if path.exists():
-                    return path
-                raise LookupError(
-                    f"The file '{shard.file}' is not beside the collection. Copy it "
-                    "there, or build the collection again."
-                )
-        raise LookupError(f"The collection catalogues no {kind}. Build it again.")
-
     def warm_up(self) -> None:
         """Load and compile everything that an influence answer needs."""
-        with self.lock:
+        with self._alone():
             _ = self.denoiser, self.scoring.noise
             sketched = self.scoring.sketched
             nothing = torch.zeros(1, 8 * sketched.bits.shape[1])
@@ -195,7 +188,7 @@ class Engine:
     def _encode(self, pixels: np.ndarray) -> np.ndarray:
         """Return x_0 of pictures (B, C, H, W) in uint8, float32."""
         images = torch.from_numpy(pixels.copy()).float() / 127.5 - 1
-        with self.lock:
+        with self._alone():
             return self.denoiser.encode(images.to(self.device)).cpu().numpy()
 
     def generate(
@@ -208,7 +201,7 @@ class Engine:
         on_step: Callable[[int, int], None] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a new sample: x_0 (C', H', W') and its picture (C, H, W) in uint8."""
-        with self.lock:
+        with self._alone():
             trajectory = self._sample(
                 label, seed, sampler, num_steps, guidance_scale, on_step
             )
@@ -254,7 +247,11 @@ class Engine:
 
     def x_0(self, query: Query) -> np.ndarray:
         """Return the clean example of a query, shape (C, H, W), float32."""
-        return self.encode(query.pixels) if query.x_0 is None else query.x_0
+        if query.x_0 is not None:
+            return query.x_0
+        if query.kind == "gallery":
+            return self.collection.sample_x_0(query.facts["sample_id"])
+        return self.encode(query.pixels)
 
     def subject(
         self, query: Query, with_steps: bool, progress: Progress | None = None
@@ -311,6 +308,7 @@ class Engine:
         lens: Lens,
         edges: tuple[int, ...] | None = None,
         progress: Progress | None = None,
+        on_half: Callable[[QueryGradient], None] | None = None,
     ) -> list[QueryGradient]:
         """Return the rotated gradients of a query's measurement; the latest are kept.
 
@@ -322,22 +320,23 @@ class Engine:
             edges: Bounds of bands of timesteps, a gradient for each; None for one
                 gradient over the lens's timesteps.
             progress: Called after every part; may raise to stop.
+            on_half: As in `query_gradient`; never called for bands.
         """
         measurement = METHODS[lens.method].measurement or lens.measurement
         arguments = (measurement, lens.num_draws, lens.timesteps, lens.region, edges)
         return self._gradients.get(
             (query.key, *arguments),
-            lambda: self._new_gradients(query, *arguments, progress),
+            lambda: self._new_gradients(query, *arguments, progress, on_half),
         )
 
     def _new_gradients(
-        self, query, measurement, num_draws, timesteps, region, edges, progress
+        self, query, measurement, num_draws, timesteps, region, edges, progress, on_half
     ) -> list[QueryGradient]:
         subject = self.subject(query, measurement == "trajectory", progress)
         common = self.denoiser, self.basis, subject, measurement, num_draws, self.seed
         more = {"mask": self._mask(region), "on_step": steps(progress, "Measuring")}
         if edges is None:
-            found = [query_gradient(*common, timesteps, **more)]
+            found = [query_gradient(*common, timesteps, **more, on_half=on_half)]
         else:
             found = band_gradients(*common, list(edges), **more)
         return [replace(one, folds=one.folds.cpu()) for one in found]
@@ -346,7 +345,7 @@ class Engine:
         self, query: Query, lens: Lens, progress: Progress | None = None
     ) -> tuple[float, float]:
         """Return what a lens measures of a query, and its standard error."""
-        with self.lock:
+        with self._alone():
             subject = self.subject(query, lens.measurement == "trajectory", progress)
             if lens.measurement == "log-probability":
                 on_step = steps(progress, "Following the flow")
@@ -362,11 +361,12 @@ class Engine:
                 self.seed,
                 lens.timesteps,
                 self._mask(lens.region),
+                steps(progress, "Measuring"),
             )
 
     def noise_weights(self) -> dict[str, np.ndarray]:
         """Return what each timestep counts for, (T,), by measurement."""
-        with self.lock:
+        with self._alone():
             weights = noise_weights(self.denoiser)
         return {name: values.cpu().numpy() for name, values in weights.items()}
 
@@ -374,7 +374,7 @@ class Engine:
         self, query: Query, lens: Lens, progress: Progress | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return timesteps, costs and weights of a lens's draws, each of shape (S,)."""
-        with self.lock:
+        with self._alone():
             found = timestep_costs(
                 self.denoiser,
                 self.subject(query, lens.measurement == "trajectory", progress),
@@ -382,6 +382,7 @@ class Engine:
                 lens.num_draws,
                 self.seed,
                 self._mask(lens.region),
+                steps(progress, "Measuring"),
             )
             return tuple(values.numpy() for values in found)
 
@@ -393,6 +394,7 @@ class Engine:
         lens: Lens,
         edges: tuple[int, ...] | None = None,
         progress: Progress | None = None,
+        early: Callable[[Scored], None] | None = None,
     ) -> list[Scored]:
         """Return the scores of all training pictures: once, or for bands of timesteps.
 
@@ -401,12 +403,21 @@ class Engine:
             lens: How to ask.
             edges: Bounds of the bands; None for the lens's timesteps as a whole.
             progress: Called after every part; may raise to stop.
+            early: Called with the scores by half of the draws, where they are measured
+                now and quick to score.
         """
-        with self.lock:
+
+        def on_half(half: QueryGradient) -> None:
+            (scores,) = self.scoring.scores(lens, [half.folds.cpu()])
+            early(Scored(scores, half.value, half.value_error))
+
+        quick = METHODS[lens.method].has_errors and lens.form != "full"
+        with self._alone():
             if lens.method == "journey-trak":
                 return self._journey(query, lens, edges, progress)
             self.scoring.require(lens)
-            measured = self.gradients(query, lens, edges, progress)
+            wanted = on_half if early is not None and quick else None
+            measured = self.gradients(query, lens, edges, progress, wanted)
             found = self.scoring.scores(
                 lens,
                 [one.folds for one in measured],
@@ -416,6 +427,22 @@ class Engine:
                 Scored(scores, one.value, one.value_error)
                 for scores, one in zip(found, measured, strict=True)
             ]
+
+    def uncertainty(
+        self, query: Query, lens: Lens, source: str, progress: Progress | None = None
+    ) -> Uncertainty:
+        """Return what is uncertain about the scores of a query.
+
+        Args:
+            query: The picture.
+            lens: How it was asked.
+            source: Where its answer comes from, as the answer says it.
+            progress: Called after every part; may raise to stop.
+        """
+        with self._alone():
+            self.scoring.require(lens)
+            (measured,) = self.gradients(query, lens, progress=progress)
+            return find_uncertainty(self.scoring, lens, measured.folds, source)
 
     def _journey(self, query, lens, edges, progress) -> list[Scored]:
         """Return Journey-TRAK's scores, added up over the steps of each band."""
@@ -454,7 +481,7 @@ class Engine:
 
     def similarity(self, query: Query, method: str) -> np.ndarray:
         """Return how alike all training pictures are to a query, shape (N,)."""
-        with self.lock:
+        with self._alone():
             if method == "clip":
                 embedded = self.clip.embed_images(query.pixels[None])
                 scores = clip_similarity(embedded, self.embeddings)
@@ -466,7 +493,7 @@ class Engine:
 
     def text_scores(self, text: str) -> np.ndarray:
         """Return the CLIP similarity of a text with all examples, shape (N,)."""
-        with self.lock:
+        with self._alone():
             query = self.clip.embed_texts([text])
         return clip_similarity(query, self.embeddings)[0].astype(np.float64)
 

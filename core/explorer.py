@@ -5,15 +5,18 @@ from its callers. Every answer to "what made this picture" goes through
 `Explorer.answer`.
 """
 
+import gc
 import hashlib
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from core import store
+from core import layout, store
 from core.answers import (
     Answer,
     BandAnswers,
@@ -22,10 +25,12 @@ from core.answers import (
     Measured,
     Progress,
     Query,
+    Uncertainty,
     steps,
 )
-from core.config import DATA_DIR
-from core.images import decode_picture
+from core.config import DATA_DIR, CollectionConfig, config_from_dict
+from core.evidence import Evidence, evidence_folder, evidence_of
+from core.images import decode_picture, frames_note
 from core.lenses import (
     MEASUREMENTS,
     METHODS,
@@ -110,8 +115,10 @@ class Explorer:
             for key in ("settings", "versions", "costs", "quality", "damping", "clip")
         }
         self.evaluations = self._collection.evaluations()
-        self._opening = threading.Lock()
+        self._opening, self._waking = threading.Lock(), threading.Lock()
         self._engine = None
+        self._map = None
+        self._loader = None
 
     def _gallery_table(self) -> pd.DataFrame:
         samples = self._collection.samples()
@@ -163,13 +170,37 @@ class Explorer:
             return "CPU"
         return torch.cuda.get_device_name()
 
-    def warm_up(self) -> None:
-        """Load the model, so that the first new question need not wait for it."""
-        self.engine.warm_up()
+    def wake(self) -> None:
+        """Begin to load the model, in a thread of its own; more calls do nothing."""
+        with self._waking:
+            if self._loader is None:
+                self._loader = threading.Thread(target=self._warm_up, daemon=True)
+                self._loader.start()
+
+    def _warm_up(self) -> None:
+        """Load what a new question needs, as far as the files that came along allow."""
+        with suppress(LookupError, ValueError):  # said where a question needs the file
+            self.engine.warm_up()
+
+    def _wait_for_model(self, progress: Progress | None) -> None:
+        """Let the model be loaded; whoever waits for it can stop meanwhile."""
+        if progress is None:
+            return
+        self.wake()
+        while self._loader.is_alive():
+            progress(0, 1, "Loading the model")
+            # A server collects garbage after every page run, and the pages of those who
+            # wait run often: walking through a half loaded torch took most of the time.
+            gc.freeze()
+            self._loader.join(0.2)
 
     def image_png(self, example_id: int) -> bytes:
         """Return the file bytes of a training picture."""
         return self._collection.image(example_id)
+
+    def images_png(self, example_ids: list[int]) -> list[bytes]:
+        """Return the file bytes of training pictures, read together."""
+        return self._collection.images(example_ids)
 
     def gallery_png(self, sample_id: int) -> bytes:
         """Return the file bytes of a gallery sample."""
@@ -186,6 +217,28 @@ class Explorer:
             return "No credit is recorded for this data set."
         value = self.examples.table.at[example_id, self._credits["column"]]
         return self._credits["lines"][value]
+
+    @property
+    def config(self) -> CollectionConfig:
+        """The settings that made the collection.
+
+        Those of another version of the program raise the ValueError of `core.config`.
+        """
+        return config_from_dict(self.provenance["settings"])
+
+    def evidence_version(self) -> int:
+        """Return a number that changes with the evidence, 0 where there is none."""
+        recipe = evidence_folder(self._collection.path.parent, self.config)
+        recipe /= "recipe.json"  # written last
+        return recipe.stat().st_mtime_ns if recipe.exists() else 0
+
+    def evidence(self) -> Evidence:
+        """Return what retraining says of this collection's scores.
+
+        Where nothing was retrained, or other scores were tested, `core.evidence` raises
+        a LookupError or ValueError whose message says what to do.
+        """
+        return evidence_of(self._collection.path.parent, self.config)
 
     def _words(self, label: int | None) -> str:
         if label is None:
@@ -210,7 +263,7 @@ class Explorer:
             "gallery",
             f"sample-{sample_id}",
             pixels,
-            self._collection.sample_x_0(sample_id),
+            None,
             row.label,
             f"Generated · {self._words(row.label)} · seed {row.seed} · "
             f"{row.sampler.upper()}, {row.num_steps} steps",
@@ -249,14 +302,15 @@ class Explorer:
 
         Bytes that are no picture raise the ValueError of `core.images`, one sentence.
         """
-        digest = hashlib.sha256(data).hexdigest()[:16]
+        digest, frames = hashlib.sha256(data).hexdigest()[:16], frames_note(data)
+        said = ["Your picture", frames, f"measured as {self._words(label)}"]
         return Query(
             "upload",
             f"upload-{digest}-{label}",
             self._pixels(data),
             None,
             label,
-            f"Your picture · measured as {self._words(label)}",
+            " · ".join(filter(None, said)),
             {"sha256": digest} | self._class_facts(label),
         )
 
@@ -282,6 +336,7 @@ class Explorer:
             guidance_scale: 1 follows the model; more exaggerates the class.
             progress: Called after every step; may raise to stop.
         """
+        self._wait_for_model(progress)
         x_0, pixels = self.engine.generate(
             label, seed, sampler, num_steps, guidance_scale, steps(progress, "Drawing")
         )
@@ -303,7 +358,11 @@ class Explorer:
         )
 
     def answer(
-        self, query: Query, lens: Lens, progress: Progress | None = None
+        self,
+        query: Query,
+        lens: Lens,
+        progress: Progress | None = None,
+        early: Callable[[Answer], None] | None = None,
     ) -> Answer:
         """Return the scores of all training pictures for a query under a lens.
 
@@ -314,11 +373,14 @@ class Explorer:
             query: From one of the `query_from` methods or `generate`.
             lens: How to ask.
             progress: Called after every part; may raise to stop.
+            early: Called with the answer by half of the draws, while the others are
+                measured; the answer returned is the same with and without.
         """
         check_lens(lens, self.num_train_timesteps, self._data["image_size"])
         stored = self.stored_answer(query, lens)
         if stored is not None:
             return stored
+        self._wait_for_model(progress)
         ids = self.examples.table.index.to_numpy()
         if lens.kind == "similarity":
             scores = self.engine.similarity(query, lens.method)
@@ -326,23 +388,55 @@ class Explorer:
             note = self._note(query, lens)
             return Answer(lens, ids, scores, nothing, "exact", float("nan"), note=note)
         self._check_steps(query, lens)
-        found = self.engine.scored(query, lens, progress=progress)[0]
-        return Answer(
-            lens,
-            ids,
-            found.scores.scores,
-            found.scores.standard_errors,
-            found.scores.source,
-            found.value,
-            found.value_error,
-            self._note(query, lens),
-        )
+
+        def answered(found, lens: Lens, note: str) -> Answer:
+            scores = found.scores
+            numbers = scores.scores, scores.standard_errors, scores.source
+            return Answer(lens, ids, *numbers, found.value, found.value_error, note)
+
+        def by_half(found) -> None:
+            half = replace(lens, num_draws=lens.num_draws // 2)
+            note = f"first {half.num_draws} of {lens.num_draws} draws"
+            early(answered(found, half, note))
+
+        wanted = None if early is None else by_half
+        found = self.engine.scored(query, lens, progress=progress, early=wanted)[0]
+        return answered(found, lens, self._note(query, lens))
 
     def answers(
         self, query: Query, lenses: list[Lens], progress: Progress | None = None
     ) -> list[Answer]:
         """Return one answer per lens; what lenses have in common is computed once."""
         return [self.answer(query, lens, progress) for lens in lenses]
+
+    def uncertainty(
+        self, query: Query, answer: Answer, progress: Progress | None = None
+    ) -> Uncertainty:
+        """Return what is uncertain about an answer's scores and about sums of them.
+
+        Args:
+            query: The picture.
+            answer: What was answered about it, by influence.
+            progress: Called after every part; may raise to stop.
+        """
+        self._wait_for_model(progress)
+        return self.engine.uncertainty(query, answer.lens, answer.source, progress)
+
+    def embeddings(self) -> np.ndarray:
+        """Return the CLIP embeddings of the training pictures, shape (N, D)."""
+        return self._collection.array("clip")
+
+    def map_positions(self, progress: Progress | None = None) -> np.ndarray:
+        """Return where the training pictures lie on a map, shape (N, 2).
+
+        Found once, by CLIP: those that look alike lie near each other.
+
+        Args:
+            progress: Called now and then; may raise to stop.
+        """
+        if self._map is None:
+            self._map = layout.arranged(self.embeddings(), progress)
+        return self._map
 
     def clearest_sample(self) -> int:
         """Return the gallery sample that CLIP finds most like some training picture.
@@ -432,6 +526,7 @@ class Explorer:
                 "The log-probability is that of the whole picture over all timesteps. "
                 "Leave out timesteps and region, or choose the measurement 'elbo'."
             )
+        self._wait_for_model(progress)
         value, error = self.engine.value(query, lens, progress)
         unit = MEASUREMENTS[measurement].unit
         return Measured(value, error, unit, self._note(query, lens))
@@ -471,6 +566,7 @@ class Explorer:
         """
         lens = self._measurement(query, measurement, None, region, num_draws)
         check_attributable(measurement)
+        self._wait_for_model(progress)
         timesteps, costs, weights = self.engine.timestep_costs(query, lens, progress)
         if measurement == "trajectory":
             return step_table(timesteps, costs)
@@ -499,6 +595,7 @@ class Explorer:
         check_bands(lens, num_bands, self.num_train_timesteps)
         self._check_steps(query, lens)
         edges = band_edges(lens.timesteps or (0, self.num_train_timesteps), num_bands)
+        self._wait_for_model(progress)
         found = self.engine.scored(query, lens, edges, progress)
         return BandAnswers(
             edges,

@@ -4,8 +4,11 @@ Colours of text, grid and ground are left to the page's theme; the few set here 
 light and on dark ground.
 """
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+
+from core.texts import for_figure
 
 ACCENT = "#2b9d8f"
 MARKER = "#d9692c"
@@ -23,7 +26,7 @@ LEGEND_ON_TOP = {
 }
 
 
-def _finish(figure: go.Figure, height: int, top: int = 12) -> go.Figure:
+def finish(figure: go.Figure, height: int, top: int = 12) -> go.Figure:
     """Return a figure with the margins and fixed axes that all share."""
     figure.update_layout(
         height=height,
@@ -36,6 +39,19 @@ def _finish(figure: go.Figure, height: int, top: int = 12) -> go.Figure:
     return figure
 
 
+def name_rows(figure: go.Figure, names: pd.Series) -> None:
+    """Name the rows 0, 1, ... of a figure, from below.
+
+    Names are no coordinates: two that are shortened alike would share a row, and one
+    that looks like a number or a date would get a place on a scale.
+    """
+    figure.update_yaxes(
+        tickmode="array",
+        tickvals=list(range(len(names))),
+        ticktext=[for_figure(name) for name in names],
+    )
+
+
 def share_bars(frame: pd.DataFrame) -> go.Figure:
     """Return horizontal bars: share of the positive influence per group.
 
@@ -44,18 +60,21 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
             `pictures`, the group's part of the training set, drawn as a tick.
     """
     frame = frame.iloc[::-1]  # plotly draws the first row at the bottom
+    rows, names = np.arange(len(frame)), frame["group"].map(for_figure)
     bars = go.Bar(
         x=frame["share"],
-        y=frame["group"],
+        y=rows,
+        customdata=names,
         orientation="h",
         name="of the influence",
         marker={"color": ACCENT, "cornerradius": 4},
         error_x={"array": frame["error"], "thickness": 1.5, "width": 3, "color": MUTED},
-        hovertemplate="%{y}: %{x:.1%} of the influence<extra></extra>",
+        hovertemplate="%{customdata}: %{x:.1%} of the influence<extra></extra>",
     )
     ticks = go.Scatter(
         x=frame["pictures"],
-        y=frame["group"],
+        y=rows,
+        customdata=names,
         mode="markers",
         name="of the pictures",
         marker={
@@ -63,12 +82,13 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
             "size": 14,
             "line": {"width": 2.5, "color": MARKER},
         },
-        hovertemplate="%{y}: %{x:.1%} of the training pictures<extra></extra>",
+        hovertemplate="%{customdata}: %{x:.1%} of the training pictures<extra></extra>",
     )
     figure = go.Figure([bars, ticks])
     figure.update_layout(bargap=0.5)
+    name_rows(figure, frame["group"])
     figure.update_xaxes(tickformat=".0%", rangemode="tozero")
-    return _finish(figure, height=92 + 30 * len(frame), top=48)
+    return finish(figure, height=92 + 30 * len(frame), top=48)
 
 
 def distribution(frame: pd.DataFrame) -> go.Figure:
@@ -82,7 +102,7 @@ def distribution(frame: pd.DataFrame) -> go.Figure:
         figure.add_scatter(
             x=rows["place"],
             y=rows["pictures"].where(rows["pictures"] > 0),
-            name=_short(name),
+            name=for_figure(name),
             mode="lines",
             line={
                 "shape": "hvh",
@@ -94,13 +114,7 @@ def distribution(frame: pd.DataFrame) -> go.Figure:
         )
     figure.update_xaxes(title="standard deviations from the middle")
     figure.update_yaxes(type="log", title="pictures", dtick=1)
-    return _finish(figure, height=250, top=52)
-
-
-def _short(name: str, most: int = 26) -> str:
-    """Return a name that fits into a legend, safe from plotly's own markup."""
-    name = name.replace("<", "‹").replace(">", "›")
-    return name if len(name) <= most else name[: most - 1] + "…"
+    return finish(figure, height=250, top=52)
 
 
 def timestep_curve(
@@ -118,8 +132,9 @@ def timestep_curve(
     band = go.Scatter(
         x=pd.concat([middle, middle[::-1]]),
         y=pd.concat([frame["value"] + error, (frame["value"] - error)[::-1]]),
+        mode="lines",  # or plotly marks the corners where there are few
         fill="toself",
-        fillcolor=_faint(ACCENT),
+        fillcolor=faint(ACCENT),
         line={"width": 0},
         hoverinfo="skip",
         showlegend=False,
@@ -140,10 +155,10 @@ def timestep_curve(
         figure.add_hline(y=reference, line={"color": MUTED, "width": 1, "dash": "dot"})
     figure.update_xaxes(title="noise level: detail ← → structure")
     figure.update_yaxes(title=title)
-    return _finish(figure, height=260)
+    return finish(figure, height=260)
 
 
-def _faint(colour: str) -> str:
+def faint(colour: str) -> str:
     """Return a hexadecimal colour as a translucent fill."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{BAND_OPACITY})"
@@ -160,7 +175,7 @@ def weights(frame: pd.DataFrame) -> go.Figure:
         figure.add_scatter(
             x=rows["timestep"],
             y=rows["weight"],
-            name=_short(name),
+            name=for_figure(name),
             mode="lines",
             line={
                 "width": 2.5,
@@ -173,7 +188,7 @@ def weights(frame: pd.DataFrame) -> go.Figure:
     figure.update_yaxes(
         type="log", title="times the average", dtick=1, exponentformat="power"
     )
-    return _finish(figure, height=280, top=40)
+    return finish(figure, height=280, top=40)
 
 
 def scatter(frame: pd.DataFrame, x_title: str, y_title: str) -> go.Figure:
@@ -189,7 +204,7 @@ def scatter(frame: pd.DataFrame, x_title: str, y_title: str) -> go.Figure:
         y=frame["y"],
         mode="markers",
         customdata=frame["id"],
-        text=frame["name"].map(_short),
+        text=frame["name"].map(for_figure),
         marker={"color": ACCENT, "size": 6, "opacity": 0.55},
         hovertemplate="%{text}<extra></extra>",
         showlegend=False,
@@ -197,4 +212,4 @@ def scatter(frame: pd.DataFrame, x_title: str, y_title: str) -> go.Figure:
     figure = go.Figure([points])
     figure.update_xaxes(title=x_title, zeroline=True)
     figure.update_yaxes(title=y_title, zeroline=True)
-    return _finish(figure, height=320)
+    return finish(figure, height=320)

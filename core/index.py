@@ -8,7 +8,9 @@ examples.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,11 +20,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.files import reserve
 from core.kernels import block_products, encode_blocks, packed_bytes
 
 BLOCK = 4096  # coordinates that share a scale
 SHARD_EXAMPLES = 256
 PIECE_BYTES = 1 << 27  # of codes between two calls of `on_rows`
+
+
+def _in_order(work: Callable, items: Iterable, num_threads: int) -> Iterator:
+    """Yield what work returns for each item, in order, so many at once."""
+    with ThreadPoolExecutor(num_threads) as pool:
+        waiting = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > 2 * num_threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for one in waiting:  # the caller gave up
+                one.cancel()
 
 
 def balance(rms: Tensor) -> Tensor:
@@ -62,16 +81,12 @@ def create_once(path: Path, make: Callable[[Path], object]) -> None:
     if path.exists():
         return
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    make(new)
-    with suppress(FileExistsError):  # another process was quicker
-        os.link(new, path)
-    new.unlink()
-
-
-def zeros(path: Path, size: int) -> None:
-    """Make a file of `size` zero bytes that takes no room until it is written."""
-    with open(path, "wb") as file:
-        file.truncate(size)
+    try:
+        make(new)
+        with suppress(FileExistsError):  # another process was quicker
+            os.link(new, path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def unpack(codes: np.ndarray, bits: int, count: int) -> np.ndarray:
@@ -97,12 +112,14 @@ class GradientIndex:
         num_examples: N.
         num_params: P.
         bits: Per coordinate: 8, 4 or 1.
+        check: Called with each file before it is first read; raises if it is damaged.
     """
 
     folder: Path
     num_examples: int
     num_params: int
     bits: int = 8
+    check: Callable[[Path], None] | None = None
 
     block = BLOCK
     shard_examples = SHARD_EXAMPLES
@@ -159,6 +176,9 @@ class GradientIndex:
         To map a file anew for every question costs a third of reading it.
         """
         if first not in self._maps:
+            if self.check is not None:
+                for kind in self._widths():
+                    self.check(self.folder / f"{kind}-{first:07d}.bin")
             self._maps[first] = self._shard(first, "r")
         return self._maps[first]
 
@@ -173,7 +193,7 @@ class GradientIndex:
             count = min(SHARD_EXAMPLES, self.num_examples - first)
             for kind, width in self._widths().items():
                 path = self.folder / f"{kind}-{first:07d}.bin"
-                create_once(path, lambda new, size=count * width: zeros(new, size))
+                create_once(path, lambda new, size=count * width: reserve(new, size))
 
     def write(self, first: int, balanced: Tensor) -> None:
         """Store balanced gradients (B, P) of the examples from position `first` on.
@@ -248,13 +268,18 @@ class GradientIndex:
             on_rows: Called with (examples done, examples in all); may raise to stop.
             piece_bytes: Of codes between two calls of `on_rows`.
         """
-        queries, parts, done = queries.cpu().contiguous().numpy(), [], 0
-        for codes, scales in self.pieces(piece_bytes):
-            threads = torch.get_num_threads()
-            parts.append(
-                block_products(queries, codes, scales, BLOCK, self.bits, threads)
-            )
-            done += len(codes)
+        queries, threads = queries.cpu().contiguous().numpy(), torch.get_num_threads()
+        # Each thread takes whole pieces: of a million pictures there are thousands of
+        # shards, and dividing every one took several times as long as reading it.
+        share = -(-self.num_examples // (2 * threads)) * self._widths()["codes"]
+        pieces, parts, done = self.pieces(min(piece_bytes, share)), [], 0
+
+        def products(piece: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+            return block_products(queries, *piece, BLOCK, self.bits, 1)
+
+        for part in _in_order(products, pieces, threads):
+            parts.append(part)
+            done += part.shape[1]
             if on_rows is not None:
                 on_rows(done, self.num_examples)
         return np.concatenate(parts, axis=1)

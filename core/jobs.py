@@ -3,7 +3,9 @@
 A web page must not compute for seconds in its own thread: any click would interrupt it,
 and two visitors would compute at the same time. So work goes to a queue with one worker
 thread. Equal keys mean equal results: whoever asks for a key that is waiting, running
-or kept joins that job. This file knows neither pages nor models.
+or kept joins that job. Visitors take turns, so that one who asks much delays the others
+by one job at most, and the jobs of those who went away stop. This file knows neither
+pages nor models.
 """
 
 import logging
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from core.answers import Cancelled, Progress
+from core.answers import Cancelled
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = (
     "waiting",
@@ -24,7 +26,10 @@ WAITING, RUNNING, DONE, STOPPED, FAILED = (
     "failed",
 )
 
-Work = Callable[[Progress], Any]
+Work = Callable[["Job"], Any]
+
+LOOK_EVERY = 0.5  # seconds between two looks at who is still there
+PATIENCE = 5.0  # seconds that someone may be away, as when a page is loaded again
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Report:
     Attributes:
         status: WAITING, RUNNING, DONE, STOPPED or FAILED.
         ahead: Jobs that must end before this one starts.
+        people: Others who wait for those jobs.
         fraction: Share of the current step that is done, in [0, 1].
         doing: The current step in words.
         seconds_left: Estimate for the current step; None before there is a rate.
@@ -41,6 +47,7 @@ class Report:
 
     status: str
     ahead: int
+    people: int
     fraction: float
     doing: str
     seconds_left: float | None
@@ -54,8 +61,10 @@ class Job:
         self.key = key
         self.work = work
         self.owners: set[str] = set()
+        self.turn = 0  # when it runs: the lowest turn first, then who came first
         self.status = WAITING
         self.result: Any = None
+        self.early: Any = None  # what the work showed before its end
         self.error: Exception | None = None
         self.finished = threading.Event()
         self._stop = threading.Event()
@@ -78,11 +87,17 @@ class Job:
             self._step_start = (done, time.monotonic())
         self._step = (done, total, doing)
 
+    __call__ = progress  # the work is given the job, as its progress function
+
+    def show(self, early: Any) -> None:
+        """Note a first result, to be looked at while the work goes on."""
+        self.early = early
+
     def run(self) -> None:
         """Do the work and keep its result or its error."""
         self.status = RUNNING
         try:
-            self.result = self.work(self.progress)
+            self.result = self.work(self)
             self.status = DONE
         except Cancelled:
             self.status = STOPPED
@@ -91,9 +106,10 @@ class Job:
                 logging.getLogger(__name__).exception("Job %s failed", self.key)
             self.error, self.status = error, FAILED
         finally:
+            self.early = None  # its time is over, and answers are large
             self.finished.set()
 
-    def report(self, ahead: int) -> Report:
+    def report(self, ahead: int = 0, people: int = 0) -> Report:
         """Return how far the job is, with an estimate of the time left."""
         done, total, doing = self._step
         first, since = self._step_start
@@ -101,23 +117,32 @@ class Job:
         if self.status == RUNNING and done > first:
             left = (time.monotonic() - since) / (done - first) * (total - done)
         fraction = min(max(done / total, 0.0), 1.0) if total > 0 else 0.0
-        return Report(self.status, ahead, fraction, doing, left)
+        return Report(self.status, ahead, people, fraction, doing, left)
 
 
 class JobQueue:
     """Runs one job at a time and keeps the latest results."""
 
-    def __init__(self, max_kept: int = 32):
+    def __init__(
+        self,
+        max_kept: int = 32,
+        is_there: Callable[[str], bool] = lambda owner: True,
+    ):
         """Start with an empty line and no worker.
 
         Args:
             max_kept: Finished results to keep; the least recently asked goes first.
+            is_there: Returns whether an owner can still take a result; called often,
+                from a thread of the queue.
         """
-        self._max_kept = max_kept
-        self._line: list[Job] = []  # the first one runs
+        self._max_kept, self._is_there = max_kept, is_there
+        self._line: list[Job] = []  # the one that runs, then in the order they came
         self._kept: OrderedDict[str, Job] = OrderedDict()
+        self._turn = 0  # of the job that started last
+        self._turns: dict[str, int] = {}  # of each owner's last job
+        self._away: dict[str, float] = {}  # since when an owner was not seen
         self._changed = threading.Condition()
-        self._worker: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
     def ask(self, key: str, owner: str, work: Work) -> Job:
         """Return the job for a key: a kept one, one in line, or a new one.
@@ -136,16 +161,27 @@ class JobQueue:
                 return self._kept[key]
             for job in self._line:
                 if job.key == key and not job._stop.is_set():
-                    job.owners.add(owner)
+                    if owner not in job.owners:
+                        job.owners.add(owner)
+                        job.turn = min(job.turn, self._next_turn(owner))
                     return job
             job = Job(key, work)
             job.owners.add(owner)
+            job.turn = self._turns[owner] = self._next_turn(owner)
             self._line.append(job)
-            if self._worker is None:
-                self._worker = threading.Thread(target=self._serve, daemon=True)
-                self._worker.start()
+            if not self._threads:
+                self._threads = [
+                    threading.Thread(target=target, daemon=True)
+                    for target in (self._serve, self._look)
+                ]
+                for thread in self._threads:
+                    thread.start()
             self._changed.notify_all()
             return job
+
+    def _next_turn(self, owner: str) -> int:
+        """Return the turn of an owner's next job: one after that of the last."""
+        return max(self._turn, self._turns.get(owner, 0) + 1)
 
     def leave(self, job: Job, owner: str) -> None:
         """Take an owner off a job, and stop the job when nobody wants it any more."""
@@ -156,23 +192,37 @@ class JobQueue:
             job.stop()
             if job.status == WAITING and job in self._line:
                 self._line.remove(job)
+                if self._turns.get(owner) == job.turn:
+                    self._turns[owner] -= 1  # it was not used
                 job.status = STOPPED
                 job.finished.set()
 
-    def report(self, job: Job) -> Report:
-        """Return how far a job is and how many stand before it."""
+    def report(self, job: Job, owner: str = "") -> Report:
+        """Return how far a job is, and how many stand before it and its owner."""
         with self._changed:
-            ahead = self._line.index(job) if job in self._line else 0
-        return job.report(ahead)
+            order = self._order()
+            before = order[: order.index(job)] if job in order else []
+            people = set().union(*(other.owners for other in before)) - {owner}
+        return job.report(len(before), len(people))
+
+    def _order(self) -> list[Job]:
+        """Return the jobs in the order in which they run."""
+        return sorted(self._line, key=lambda job: (job.status == WAITING, job.turn))
 
     def _serve(self) -> None:
         """Run the jobs in line, for ever."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._line)
-                job = self._line[0]
+                job = self._order()[0]
                 # Under the lock, so that `leave` cannot take a job that is starting.
                 job.status = RUNNING
+                self._turn = max(self._turn, job.turn)
+                self._turns = {
+                    owner: turn
+                    for owner, turn in self._turns.items()
+                    if turn >= self._turn  # lower ones decide nothing any more
+                }
             job.run()
             with self._changed:
                 self._line.remove(job)
@@ -180,3 +230,19 @@ class JobQueue:
                     self._kept[job.key] = job
                     while len(self._kept) > self._max_kept:
                         self._kept.popitem(last=False)
+                if not self._line:  # nobody waits, so nobody has to be let pass
+                    self._turn, self._turns = 0, {}
+
+    def _look(self) -> None:
+        """Take those who went away off their jobs, for ever."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._line)
+                waiting = [(job, owner) for job in self._line for owner in job.owners]
+            now = time.monotonic()
+            away = {owner for _, owner in waiting if not self._is_there(owner)}
+            self._away = {owner: self._away.get(owner, now) for owner in away}
+            for job, owner in waiting:
+                if now - self._away.get(owner, now) >= PATIENCE:
+                    self.leave(job, owner)
+            time.sleep(LOOK_EVERY)

@@ -125,6 +125,9 @@ def _divide(add: Callable[[slice], None], num_rows: int, num_threads: int) -> No
     `prange` would bring a second OpenMP beside torch's or, where there is none, a
     thread pool that ends the process when two threads call it at once.
     """
+    if num_threads == 1:
+        add(slice(0, num_rows))
+        return
     bounds = np.linspace(0, num_rows, num_threads + 1).astype(int).tolist()
     with ThreadPoolExecutor(num_threads) as pool:
         list(pool.map(add, (slice(*bound) for bound in pairwise(bounds))))

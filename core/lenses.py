@@ -230,6 +230,12 @@ MEASUREMENTS = {
     ),
 }
 
+KINDS = {  # what the numbers of each kind of method are
+    "influence": "predicted change if removed",
+    "attribution": "attribution: the order counts, not the size",
+    "similarity": "similar, not cause",
+}
+
 QUERY_FOLDS = 4  # parts of a query's draws, for its share of the standard error
 
 
@@ -274,6 +280,29 @@ class Lens:
         if method.measurement is not None:
             lens = replace(lens, measurement=Lens.measurement)
         return lens if method.damped else replace(lens, damping=None)
+
+
+def measures(method: str) -> bool:
+    """Return whether a measurement can be chosen for a method."""
+    facts = METHODS[method]
+    return facts.kind != "similarity" and facts.measurement is None
+
+
+def has_timesteps(method: str) -> bool:
+    """Return whether a range of noise levels can be chosen for a method."""
+    return METHODS[method].kind != "similarity"
+
+
+def lens_title(lens: Lens) -> str:
+    """Return the name of a lens, plain text."""
+    parts = [METHODS[lens.method].title]
+    if measures(lens.method):
+        measured = MEASUREMENTS[lens.measurement].title
+        acronym = measured[:2].isupper()
+        parts.append(measured if acronym else measured[0].lower() + measured[1:])
+    if lens.timesteps is not None and has_timesteps(lens.method):
+        parts.append("noise {}–{}".format(*lens.timesteps))
+    return " · ".join(parts)
 
 
 def lens_notes(lens: Lens) -> list[str]:

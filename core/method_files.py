@@ -13,18 +13,17 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from core import tensor_files
 from core.baselines import per_coordinate
 from core.curvature import Curvature, eigenbasis_from
 from core.index import balance
 from core.parameters import Layout
 from core.projection import Projection, checksum, make_projection
 from core.sketch import pack_signs
-from core.store import Collection, bytes_sha256
+from core.store import Collection
 
 # Which file serves which method; a method without one needs none.
 FILE_OF = {
@@ -149,8 +148,12 @@ class MethodFile:
 
 def load_method(collection: Collection, method: str) -> MethodFile:
     """Return the file that a method needs; `find_method` raises where there is none."""
-    path, facts = find_method(collection, method)
-    return MethodFile(path, facts, safetensors.torch.load_file(path))
+    path, _ = find_method(collection, method)
+    try:
+        tensors, facts = tensor_files.read_tensors(path)
+    except tensor_files.Damaged as error:
+        raise ValueError(_damaged(path)) from error
+    return MethodFile(path, facts, tensors)
 
 
 def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
@@ -173,7 +176,7 @@ def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
             f"{collection.name} --only {only}`{_FROM_INDEX.get(kind, '')}."
         )
     facts = {path: read_facts(path) for path in paths}
-    denoiser = bytes_sha256(collection.blob("denoiser"))
+    denoiser = collection.denoiser_sha256()
     own = [path for path in paths if facts[path]["denoiser"] == denoiser]
     if not own:
         raise ValueError(
@@ -198,10 +201,14 @@ def read_facts(path: Path) -> dict:
         ValueError: If it is damaged or none of these files.
     """
     try:
-        with safe_open(path, "pt") as file:
-            return json.loads(file.metadata()["facts"])
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"'{path.name}' is damaged or no file of a method. Delete it and make it "
-            "again with `python -m precompute methods`."
-        ) from error
+        return tensor_files.read_facts(path)
+    except tensor_files.Damaged as error:
+        raise ValueError(_damaged(path)) from error
+
+
+def _damaged(path: Path) -> str:
+    name = path.name.split("-method-")[0]
+    return (
+        f"'{path.name}' is damaged or no file of a method. Delete it and make it again "
+        f"with `python -m precompute methods --collection {name}`."
+    )

@@ -46,6 +46,7 @@ def timestep_proposal(
     """
     order = torch.randperm(len(x_0), generator=keyed_generator(seed, "pilot pictures"))
     order = order[: NUM_QUERIES + NUM_PICTURES].tolist()
+    num_queries = min(NUM_QUERIES, len(order) // 2)  # a small set leaves few of either
 
     def gradients(position: int, draws) -> Tensor:
         return fold_gradients(
@@ -70,7 +71,7 @@ def timestep_proposal(
     draws = pilot_draws("pilot query draws")
     queries = torch.cat([
         curvature.solve(gradients(position, draws), damping)
-        for position in order[:NUM_QUERIES]
+        for position in order[:num_queries]
     ])
     draws = pilot_draws("pilot draws")
     scores = torch.stack([
@@ -78,7 +79,7 @@ def timestep_proposal(
             gradients(position, draws[2 * band : 2 * band + 2]) @ queries.T
             for band in range(NUM_BANDS)
         ])
-        for position in order[NUM_QUERIES:]
+        for position in order[num_queries:]
     ])
     return proposal_of_scores(scores.cpu().double(), denoiser.num_train_timesteps)
 

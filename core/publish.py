@@ -14,12 +14,14 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 
+from core.files import written_whole
 from core.store import (
     BYTES_DTYPE,
     NAME_PATTERN,
@@ -98,7 +100,8 @@ class CollectionWriter:
         """Discard what was not published and let others build."""
         if self._lock.closed:  # by now the temporary names may be another build's
             return
-        self._connection.close()
+        with suppress(duckdb.Error):  # closing writes, which a full disk refuses
+            self._connection.close()
         _remove_temporaries(self.root, self.name)
         self._lock.close()
 
@@ -406,10 +409,8 @@ def _is_whole(path: Path) -> bool:
 def _point_to(root: Path, name: str, path: Path) -> None:
     """Name the current version; a kill leaves the old pointer or the new one."""
     pointer = root / f"{name}.current"
-    temporary = root / f".{name}.current.part"
-    temporary.write_text(path.name + "\n")
-    _sync(temporary)
-    os.replace(temporary, pointer)
+    with written_whole(pointer) as file:
+        file.write(f"{path.name}\n".encode())
     _sync(root)
 
 

@@ -5,7 +5,7 @@ complement, sum to the whole. Ranges keep those draws that all queries share who
 timestep lies in them, so the sum is exact, not only in expectation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -102,6 +102,7 @@ def query_gradient(
     timesteps: TimestepRange | None = None,
     mask: Tensor | None = None,
     on_step: Callable[[int, int], None] | None = None,
+    on_half: Callable[[QueryGradient], None] | None = None,
 ) -> QueryGradient:
     """Return the gradient of a measurement of one picture.
 
@@ -118,6 +119,9 @@ def query_gradient(
         timesteps: Half-open range whose contribution is asked for; None means all.
         mask: Which entries count, boolean, shape (H, W); None means all.
         on_step: Called with (parts done, parts in all); may raise to stop.
+        on_half: Called once half of the draws are done, with what they say: whole folds
+            are complete estimates, each balanced over the timesteps by itself. Never
+            called for the trajectory.
 
     An unknown measurement, an impossible range, and a trajectory that is not known or
     has no probability, raise a ValueError of one or two sentences.
@@ -128,7 +132,16 @@ def query_gradient(
         return _path_gradients(denoiser, basis, subject, bands, mask, on_step)[0]
     folds, scale = _folds(denoiser, measurement, num_draws, seed, timesteps)
     return _drawn_gradients(
-        denoiser, basis, subject, measurement, folds, scale, bands, mask, on_step
+        denoiser,
+        basis,
+        subject,
+        measurement,
+        folds,
+        scale,
+        bands,
+        mask,
+        on_step,
+        on_half,
     )[0]
 
 
@@ -176,6 +189,7 @@ def query_value(
     seed: int,
     timesteps: TimestepRange | None = None,
     mask: Tensor | None = None,
+    on_step: Callable[[int, int], None] | None = None,
 ) -> tuple[float, float]:
     """Return the cost of one picture and its standard error, without its gradient.
 
@@ -184,13 +198,13 @@ def query_value(
     band = _range(denoiser, timesteps)
     if measurement == "trajectory":
         steps = _steps_inside(denoiser, subject, band)
-        costs = _path_costs(denoiser, subject, steps, mask)
+        costs = _path_costs(denoiser, subject, steps, mask, on_step)
         return float(costs.double().sum()), float("nan")
     folds, scale = _folds(denoiser, measurement, num_draws, seed, timesteps)
     totals = []
     for draws in folds:
         kept = _inside(draws, band)
-        costs = _drawn_costs(denoiser, subject, measurement, kept, mask)
+        costs = _drawn_costs(denoiser, subject, measurement, kept, mask, on_step)
         totals.append(scale * (kept.weights * costs).sum() / len(draws))
     value, error = _mean_and_error(torch.stack(totals))
     return value + _constant(denoiser, subject, measurement, band, mask), error
@@ -203,6 +217,7 @@ def timestep_costs(
     num_draws: int,
     seed: int,
     mask: Tensor | None = None,
+    on_step: Callable[[int, int], None] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the cost at each draw's timestep, without gradients.
 
@@ -216,6 +231,7 @@ def timestep_costs(
             trajectory.
         seed: The collection's seed.
         mask: As in `query_gradient`.
+        on_step: As in `query_gradient`.
 
     Returns:
         Timesteps (S,), costs (S,) and weights (S,), on the CPU. The mean of weight
@@ -225,12 +241,12 @@ def timestep_costs(
     """
     if measurement == "trajectory":
         steps = path_steps(denoiser, subject)
-        costs = _path_costs(denoiser, subject, steps, mask).cpu()
+        costs = _path_costs(denoiser, subject, steps, mask, on_step).cpu()
         return steps.timesteps, costs, torch.full_like(costs, len(costs))
     _measurement(measurement)
     draws = query_draws(denoiser, num_draws, seed, measurement)
     on_device = draws.to(denoiser.device)
-    costs = _drawn_costs(denoiser, subject, measurement, on_device, mask)
+    costs = _drawn_costs(denoiser, subject, measurement, on_device, mask, on_step)
     return draws.timesteps, costs.cpu(), draws.weights
 
 
@@ -241,26 +257,41 @@ def _drawn_costs(
     measurement: str,
     draws: Draws,
     mask: Tensor | None,
+    on_step: Callable[[int, int], None] | None,
 ) -> Tensor:
     """Return the unweighted cost of every draw, shape (S,)."""
     measure, mask = _measurement(measurement), _on_device(mask, denoiser)
     x_0 = subject.x_0.to(denoiser.device)
+    most = min(MAX_BATCH, denoiser.most_at_once)
     costs = [
         measure(denoiser, x_0, subject.label, part, mask=mask)
-        for part in draws_in_parts(draws, 0, len(draws), MAX_BATCH)
+        for part in counted(draws_in_parts(draws, 0, len(draws), most), on_step)
     ]
     return torch.cat([x_0.new_zeros(0), *costs])
 
 
 @torch.no_grad()
 def _path_costs(
-    denoiser: Denoiser, subject: Subject, steps: PathSteps, mask: Tensor | None
+    denoiser: Denoiser,
+    subject: Subject,
+    steps: PathSteps,
+    mask: Tensor | None,
+    on_step: Callable[[int, int], None] | None,
 ) -> Tensor:
     """Return the cost of every sampling step, shape (S,)."""
     mask = _on_device(mask, denoiser)
     return torch.cat([
-        path_costs(denoiser, subject, part, mask) for part in _path_parts(steps)
+        path_costs(denoiser, subject, part, mask)
+        for part in counted(_path_parts(denoiser, steps), on_step)
     ])
+
+
+def counted(parts: list, on_step: Callable[[int, int], None] | None) -> Iterator:
+    """Yield parts; after each, `on_step` hears (parts done, parts in all)."""
+    for number, part in enumerate(parts):
+        yield part
+        if on_step is not None:
+            on_step(number + 1, len(parts))
 
 
 def _range(denoiser: Denoiser, timesteps: TimestepRange | None) -> TimestepRange:
@@ -337,6 +368,7 @@ def _drawn_gradients(
     bands: list[TimestepRange],
     mask: Tensor | None,
     on_step: Callable[[int, int], None] | None,
+    on_half: Callable[[QueryGradient], None] | None = None,
 ) -> list[QueryGradient]:
     """Return the gradient of each band's share of the draws."""
     layout = parameter_layout(denoiser.unet) if basis is None else basis.layout
@@ -345,6 +377,13 @@ def _drawn_gradients(
     found = []
     for number, band in enumerate(bands):
         gradients, values = [], []
+
+        def found_so_far(gradients, values, band=band) -> QueryGradient:
+            rotated = _rotated(torch.stack(gradients), basis)
+            value, error = _mean_and_error(torch.stack(values))
+            value += _constant(denoiser, subject, measurement, band, mask)
+            return QueryGradient(rotated, value, error)
+
         for fold, draws in enumerate(folds):
             kept = _inside(draws, band)
             if len(kept):
@@ -360,10 +399,9 @@ def _drawn_gradients(
                 values.append(x_0.new_zeros(()))
             if on_step is not None:
                 on_step(number * len(folds) + fold + 1, len(bands) * len(folds))
-        rotated = _rotated(torch.stack(gradients), basis)
-        value, error = _mean_and_error(torch.stack(values))
-        value += _constant(denoiser, subject, measurement, band, mask)
-        found.append(QueryGradient(rotated, value, error))
+            if on_half is not None and 2 * (fold + 1) == len(folds):
+                on_half(found_so_far(gradients, values))
+        found.append(found_so_far(gradients, values))
     return found
 
 
@@ -379,26 +417,28 @@ def _path_gradients(
     layout = parameter_layout(denoiser.unet) if basis is None else basis.layout
     mask, steps = _on_device(mask, denoiser), path_steps(denoiser, subject)
     found = []
-    for number, band in enumerate(bands):
+    for band in bands:
         kept = _inside(steps, band)
         gradient, value = torch.zeros(layout.num_params, device=denoiser.device), 0.0
         if len(kept):
             costs = (
                 path_costs(denoiser, subject, part, mask).sum()
-                for part in _path_parts(kept)
+                for part in counted(_path_parts(denoiser, kept), on_step)
             )
             gradient, value = summed_gradient(costs, denoiser, layout)
         found.append(
             QueryGradient(_rotated(gradient[None], basis), float(value), float("nan"))
         )
-        if on_step is not None:
-            on_step(number + 1, len(bands))
     return found
 
 
-def _path_parts(steps: PathSteps) -> list[PathSteps]:
-    """Return sampling steps in parts that fit into one pass."""
-    return [steps[i : i + PATH_BATCH] for i in range(0, len(steps), PATH_BATCH)]
+def _path_parts(denoiser: Denoiser, steps: PathSteps) -> list[PathSteps]:
+    """Return sampling steps in parts that fit into one pass.
+
+    Guidance needs two predictions of each step.
+    """
+    most = min(PATH_BATCH, max(1, denoiser.most_at_once // 2))
+    return [steps[i : i + most] for i in range(0, len(steps), most)]
 
 
 def _constant(

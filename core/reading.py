@@ -16,9 +16,16 @@ import pandas as pd
 from PIL import Image
 
 from core.explorer import Answer
-from core.lenses import MEASUREMENTS, METHODS, Lens
+from core.filters import Found
+from core.lenses import KINDS, MEASUREMENTS, METHODS, Lens
 
 KIND_COLUMNS = {"attribution": "score", "similarity": "similarity"}
+SOURCES = {  # where the numbers come from, in words
+    "exact": "exact",
+    "full index": "from the full index",
+    "sketch": "estimated from the sketch",
+}
+JPEG = b"\xff\xd8"  # how such a file begins
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -44,18 +51,33 @@ def is_similarity(lens: Lens) -> bool:
     return lens.kind == "similarity"
 
 
-def strips(answer: Answer, count: int) -> list[Strip]:
+def strips(answer: Answer, count: int, among: Found | None = None) -> list[Strip]:
     """Return the three rows of a lens column, at most `count` pictures each.
 
     An influence row holds only pictures whose score has the row's sign: a picture that
     made the sample more likely never stands under "less likely" to fill the row.
+
+    Args:
+        answer: The answer.
+        count: Pictures in a row.
+        among: What a search leaves to be shown, None for all pictures.
     """
-    top, opposing = answer.top(count), answer.opposing(count)
+
+    def first(positions: np.ndarray) -> np.ndarray:
+        left = positions if among is None else positions[among.members[positions]]
+        return left[:count]
+
+    everything = len(answer.scores)
+    top, opposing = first(answer.order()), first(answer.opposing(everything))
+    neutral = first(answer.neutral(everything))
+    nothing, whose = "", "training picture"
+    if among is not None:
+        nothing, whose = ("" if among.size else among.empty), "picture that you search"
     if is_similarity(answer.lens):
-        nothing = "This collection has no pictures to compare."
+        nothing = nothing or "This collection has no pictures to compare."
         return [
             Strip("Most similar", "for", top, nothing),
-            Strip("In between", "neutral", answer.neutral(count), nothing),
+            Strip("In between", "neutral", neutral, nothing),
             Strip("Least similar", "against", opposing, nothing),
         ]
     return [
@@ -63,19 +85,19 @@ def strips(answer: Answer, count: int) -> list[Strip]:
             "Made it more likely",
             "for",
             top[answer.scores[top] > 0],
-            "No training picture made it more likely.",
+            nothing or f"No {whose} made it more likely.",
         ),
         Strip(
             "Made no difference",
             "neutral",
-            answer.neutral(count),
-            "No training picture was without effect.",
+            neutral,
+            nothing or f"No {whose} was without effect.",
         ),
         Strip(
             "Made it less likely",
             "against",
             opposing[answer.scores[opposing] < 0],
-            "No training picture made it less likely.",
+            nothing or f"No {whose} made it less likely.",
         ),
     ]
 
@@ -126,7 +148,17 @@ def scale(answer: Answer) -> Scale:
         digits = 1 - math.floor(math.log10(spread)) if spread > 0 else 2
         return Scale(1.0, exponent=0, decimals=min(max(digits, 2), 4), signed=False)
     size = max(len(answer.scores), 1) if answer.lens.kind == "influence" else 1
-    largest = float(np.abs(answer.scores).max(initial=0.0)) / size
+    return signed_scale(np.abs(answer.scores).max(initial=0.0), size)
+
+
+def signed_scale(largest: float, size: int = 1) -> Scale:
+    """Return the scale on which a number over a size has three digits.
+
+    Args:
+        largest: The largest magnitude to print.
+        size: What every number is divided by.
+    """
+    largest = float(largest) / size
     if not 0 < largest < math.inf:
         return Scale(1 / size, 0, 2, signed=True)
     exponent = 3 * math.floor(math.log10(largest) / 3)
@@ -151,14 +183,15 @@ def is_sure(answer: Answer, position: int) -> bool:
     return not abs(answer.scores[position]) < 2 * error
 
 
-def marks(answer: Answer, count: int) -> dict[int, str]:
+def marks(answer: Answer, count: int, among: Found | None = None) -> dict[int, str]:
     """Return the rank of every picture that stands in an answer's strips.
 
     Keys are example ids. "3" is third from the top, "−2" second from the bottom.
+    The arguments are those of `strips`.
     """
     ranks = answer.ranks()
     shown = {}
-    for strip in strips(answer, count):
+    for strip in strips(answer, count, among):
         for position in strip.positions:
             rank = int(ranks[position])
             if strip.tone == "against":
@@ -169,6 +202,41 @@ def marks(answer: Answer, count: int) -> dict[int, str]:
     return shown
 
 
+def answer_note(answer: Answer, with_value: bool = True) -> str:
+    """Return what the numbers of an answer are, in words."""
+    lens, printed = answer.lens, scale(answer)
+    parts = [KINDS[lens.kind]]
+    if lens.kind == "similarity":
+        parts.append("1 is alike")
+    elif printed.unit:
+        parts.append(f"in {printed.unit.removeprefix('×')}")
+    if with_value and np.isfinite(answer.value):
+        parts.append(f"now {plain(answer.value)}")
+    if lens.kind != "similarity":
+        parts.append(SOURCES.get(answer.source, answer.source))
+    if lens.region is not None:
+        parts.append("the marked part")
+    return " · ".join(part for part in (*parts, answer.note) if part)
+
+
+def standing(answer: Answer, example: int) -> str:
+    """Return the score and the rank of a training picture under a lens, in words."""
+    position = int(np.flatnonzero(answer.example_ids == example)[0])
+    rank = f"rank {answer.ranks()[position]:,} of {len(answer.scores):,}"
+    return f"{printed_score(answer, position)} · {rank}"
+
+
+def printed_score(answer: Answer, position: int) -> str:
+    """Return one score with its error and its power of ten, as they are printed."""
+    printed = scale(answer)
+    parts = (
+        printed.number(answer.scores[position]),
+        printed.error(answer.standard_errors[position]),
+        printed.unit,
+    )
+    return " ".join(part for part in parts if part)
+
+
 def sentence(answer: Answer, name: str) -> str:
     """Return what the first number of an answer means, in plain words.
 
@@ -177,10 +245,7 @@ def sentence(answer: Answer, name: str) -> str:
         name: What to call that picture.
     """
     position = int(answer.top(1)[0])
-    printed = scale(answer)
-    number = printed.number(answer.scores[position])
-    error = printed.error(answer.standard_errors[position])
-    value = " ".join(part for part in (number, error, printed.unit) if part)
+    value = printed_score(answer, position)
     lens = answer.lens
     title, part = METHODS[lens.method].title, _part(lens)
     if is_similarity(lens):
@@ -331,10 +396,14 @@ def enlarged(picture: bytes, size: int = 512) -> bytes:
     times = size / max(image.size)
     target = (round(image.width * times), round(image.height * times))
     file = io.BytesIO()
-    image.resize(target, Image.Resampling.LANCZOS).save(file, "PNG")
+    # A PNG of it takes a dozen times as long, which a visitor waits for, and five times
+    # the bytes; at this quality nobody sees which it is.
+    large = image.resize(target, Image.Resampling.LANCZOS)
+    large.save(file, "JPEG", quality=95, subsampling=0)
     return file.getvalue()
 
 
 def data_uri(picture: bytes) -> str:
-    """Return a PNG file as text that an image element can show."""
-    return "data:image/png;base64," + base64.b64encode(picture).decode()
+    """Return a PNG or JPEG file as text that an image element can show."""
+    kind = "jpeg" if picture.startswith(JPEG) else "png"
+    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()

@@ -11,6 +11,8 @@ through `core.baselines`. Knows nothing of pictures: what is measured came befor
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -32,10 +34,17 @@ from core.influence import centred, pooled_variance
 from core.lenses import Lens
 from core.method_files import FILE_OF, MethodFile, load_method
 from core.sketch import Sketch, collection_sketch, packed_products
-from core.store import Collection
+from core.store import Collection, damaged, file_sha256
 
 # Packing to one bit multiplies the variance of a sketched product by pi / 2.
 ONE_BIT_VARIANCE = np.pi / 2
+PARTS = 16  # of a short form; how far they disagree is what it leaves of error
+
+
+def part_bounds(length: int) -> list[tuple[int, int]]:
+    """Return the bounds of `PARTS` parts of a length, fewer where it is short."""
+    bounds = np.linspace(0, length, min(PARTS, length) + 1).astype(int)
+    return list(pairwise(bounds.tolist()))
 
 
 class FromIndex:
@@ -56,7 +65,10 @@ class FromIndex:
         """
         self.index = index
         self._reader = DeviceIndex(index, device) if device.type == "cuda" else index
-        rms = torch.from_numpy(np.fromfile(index.folder / "rms.bin", "<f4"))
+        path = index.folder / "rms.bin"
+        if index.check is not None:
+            index.check(path)
+        rms = torch.from_numpy(np.fromfile(path, "<f4"))
         self.divisors = balance(rms)
 
     def products(
@@ -73,6 +85,10 @@ class FromIndex:
     def variance(self, vector: Tensor) -> np.ndarray:
         """Return the variance that compression leaves in the products of a vector."""
         return np.zeros(self.index.num_examples)
+
+    def estimates(self, vector: Tensor) -> np.ndarray:
+        """Return no separate estimates, shape (0, N): compression leaves no error."""
+        return np.empty((0, self.index.num_examples))
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,20 @@ class FromSketch:
         size = float((vector * self.unwhitening).square().sum())
         return ONE_BIT_VARIANCE * size * self.norms**2 / self.sketch.order.shape[0]
 
+    def estimates(self, vector: Tensor) -> np.ndarray:
+        """Return products of a vector by each part of the sketch alone, (K, N).
+
+        Parts share no coordinate, so they are independent; their mean is the product.
+        """
+        sketched = self.sketch.apply((vector * self.unwhitening)[None])
+        rows = []
+        for first, last in part_bounds(self.bits.shape[1]):
+            bits = np.ascontiguousarray(self.bits[:, first:last])
+            part = sketched[:, 8 * first : 8 * last].contiguous()
+            share = (last - first) / self.bits.shape[1]
+            rows.append(packed_products(part, bits, self.scales)[0] / share)
+        return np.stack(rows)
+
 
 @dataclass(frozen=True)
 class FromFeatures:
@@ -131,6 +161,15 @@ class FromFeatures:
         size = float(vector.square().sum())
         return size * self.norms**2 / self.file.features.shape[1]
 
+    def estimates(self, vector: Tensor) -> np.ndarray:
+        """Return products of a vector by each part of the features alone, (K, N)."""
+        features, own = self.file.features, self.file.projection.apply(vector[None])[0]
+        return np.stack([
+            (features[:, first:last] @ own[first:last]).double().numpy()
+            * (len(own) / (last - first))
+            for first, last in part_bounds(len(own))
+        ])
+
     @cached_property
     def norms(self) -> np.ndarray:
         """Lengths of the training gradients, shape (N,)."""
@@ -154,10 +193,13 @@ class TrainingNoise:
     level: np.ndarray
     calibration: float
 
+    def spread(self, vector: Tensor) -> float:
+        """Return the size of the noise along a vector, coordinates as independent."""
+        return float((vector * self.deviation).square().sum())
+
     def variance(self, vector: Tensor) -> np.ndarray:
         """Return the variance that the training draws leave in products, (N,)."""
-        spread = float((vector * self.deviation).square().sum())
-        return self.calibration * spread * self.level
+        return self.calibration * self.spread(vector) * self.level
 
 
 @dataclass(frozen=True)
@@ -200,7 +242,8 @@ def linear_scores(
         gradients: The training gradients.
         noise: Of the training gradients.
         lengths: Of the whitened training gradients, shape (N,).
-        on_rows: Called with (examples done, examples in all); may raise to stop.
+        on_rows: Called with (examples done, examples in all), then with (queries done,
+            queries in all); may raise to stop.
         about_mean: Whether they are centred, see `core.influence.centred`.
     """
     products = gradients.products(torch.cat(folds), on_rows).astype(np.float64)
@@ -214,6 +257,8 @@ def linear_scores(
         if len(one) > 1:
             variance += pooled_variance(own, np.square(lengths))
         found.append(Scores(own.mean(0), np.sqrt(variance), gradients.source))
+        if on_rows is not None:
+            on_rows(len(found), len(folds))
     return found
 
 
@@ -296,17 +341,36 @@ class Scoring:
 
     @cached_property
     def indexed(self) -> FromIndex | None:
-        """The full index, or None when its shards did not come along."""
+        """The full index, or None when its shards did not come along.
+
+        Each file is held against its checksum before it is first read.
+
+        Raises:
+            ValueError: If a file of it has another size than it was published with.
+        """
         shards = [s for s in self.collection.shards() if s.layout["kind"] == "codes"]
         paths = [self.collection.shard_path(shard) for shard in shards]
         if not paths or not all(path.exists() for path in paths):
             return None
+        checksums = {}
+        for shard in self.collection.shards():
+            path = self.collection.shard_path(shard)
+            if path.parent != paths[0].parent:
+                continue
+            if not path.is_file() or path.stat().st_size != shard.num_bytes:
+                raise ValueError(damaged(path, "what the collection was built of"))
+            checksums[path] = shard.sha256
+
+        def check(path: Path) -> None:
+            if file_sha256(path) != checksums[path]:
+                raise ValueError(damaged(path, "what the collection was built of"))
+
         num_examples = sum(shard.num_examples for shard in shards)
         # Collections of before there was a choice hold 8 bits and do not say so.
         bits = shards[0].layout.get("bits", 8)
         num_params = self.basis.layout.num_params
         folder = paths[0].parent
-        index = GradientIndex(folder, num_examples, num_params, bits)
+        index = GradientIndex(folder, num_examples, num_params, bits, check)
         return FromIndex(index, self.device)
 
     def require(self, lens: Lens) -> None:

@@ -301,7 +301,7 @@ class Collection:
         if dtype == BYTES_DTYPE:
             raise ValueError(f"'{name}' is a file, not an array; read it with `blob`.")
         if np.dtype(dtype).kind not in "biuf":
-            raise ValueError(_damaged(self.path))
+            raise ValueError(damaged(self.path))
         return np.frombuffer(data, dtype).reshape(shape)
 
     def blob(self, name: str) -> bytes:
@@ -403,6 +403,45 @@ class Collection:
         """Return where a shard file lies, if it came along."""
         return self.path.parent / shard.file
 
+    def beside(self, kind: str) -> Path:
+        """Return the path of a file beside the collection, after its checksum was met.
+
+        Raises:
+            LookupError: If it did not come along.
+            ValueError: If it is another file.
+        """
+        for shard in self.shards():
+            if shard.layout["kind"] == kind:
+                path = self.shard_path(shard)
+                if not path.is_file():
+                    raise LookupError(
+                        f"The file '{shard.file}' is not beside the collection. Copy "
+                        f"it there, or make it with `{build_command(path)}`."
+                    )
+                if file_sha256(path) != shard.sha256:
+                    raise ValueError(damaged(path, "what the collection was built of"))
+                return path
+        raise LookupError(
+            f"The collection catalogues no {kind}. Build it again with "
+            f"`{build_command(self.path)}`."
+        )
+
+    def denoiser(self) -> bytes:
+        """Return the model's file: from the collection, or a large one from beside it.
+
+        Errors of `beside` pass through.
+        """
+        if "denoiser" in self.arrays():
+            return self.blob("denoiser")
+        return self.beside("denoiser").read_bytes()
+
+    def denoiser_sha256(self) -> str:
+        """Return the checksum of the model's file, which need not have come along."""
+        for shard in self.shards():
+            if shard.layout["kind"] == "denoiser":
+                return shard.sha256
+        return bytes_sha256(self.blob("denoiser"))
+
     def verify(self) -> None:
         """Check every checksum, and that no row was lost, added or changed.
 
@@ -414,7 +453,7 @@ class Collection:
         with _plain_errors(self.path):
             fingerprint = content_fingerprint(self._connection.cursor())
         if fingerprint != self.fingerprint:
-            raise ValueError(_damaged(self.path))
+            raise ValueError(damaged(self.path))
         for query in (
             "select image, sha256 from examples",
             "select image, sha256 from samples",
@@ -430,7 +469,7 @@ class Collection:
         for shard in self.shards():
             path = self.shard_path(shard)
             if path.exists() and file_sha256(path) != shard.sha256:
-                raise ValueError(_damaged(path))
+                raise ValueError(damaged(path))
 
     def _require_schema(self) -> None:
         """Refuse a file of another schema version.
@@ -442,7 +481,8 @@ class Collection:
         if version != len(SCHEMA_STEPS):
             raise ValueError(
                 f"'{self.path.name}' has schema version {version}; this program reads "
-                f"version {len(SCHEMA_STEPS)}. " + _how_to_build("glyphs")
+                f"version {len(SCHEMA_STEPS)}. Use the program that made it, or build "
+                f"it again with `{build_command(self.path)}`."
             )
 
     def _rows(self, query: str, *parameters) -> list[tuple]:
@@ -461,7 +501,7 @@ class Collection:
             ValueError: If they do not.
         """
         if bytes_sha256(data) != sha256:
-            raise ValueError(_damaged(self.path))
+            raise ValueError(damaged(self.path))
         return data
 
     def _read_chunks(self, name: str) -> tuple[str, list[int], bytearray]:
@@ -488,7 +528,8 @@ class Collection:
 
 def list_collections(root: Path) -> list[str]:
     """Return the names of the published collections."""
-    return sorted(path.stem for path in Path(root).glob("[a-z0-9]*.current"))
+    pointers = Path(root).glob("[a-z0-9]*.current")
+    return sorted(path.stem for path in pointers if path.is_file())
 
 
 def find_collection(root: Path, name: str) -> Path:
@@ -504,11 +545,11 @@ def find_collection(root: Path, name: str) -> Path:
             f"There is no collection '{name}'; there is {_listed(names)}. "
             + _how_to_build(name if NAME_PATTERN.fullmatch(name) else "glyphs")
         )
-    file = (root / f"{name}.current").read_text().strip()
+    file = " ".join((root / f"{name}.current").read_text(errors="replace").split())
     version = rf"{re.escape(name)}-[0-9a-f]{{12}}\.duckdb"
     if not re.fullmatch(version, file) or not (root / file).exists():
         raise LookupError(
-            f"The file '{file}' that '{name}.current' names is not in its folder. "
+            f"The file '{file[:80]}' that '{name}.current' names is not in its folder. "
             + _how_to_build(name)
         )
     return root / file
@@ -541,15 +582,29 @@ def _plain_errors(path: Path) -> Iterator[None]:
     except duckdb.Error as error:
         if isinstance(error, duckdb.ConnectionException | duckdb.OutOfMemoryException):
             raise
-        raise ValueError(_damaged(path)) from None
+        if "could not set lock" in str(error).lower():
+            raise ValueError(
+                f"'{path.name}' is being written by another process. Wait until that "
+                "has ended, then open it again."
+            ) from None
+        raise ValueError(damaged(path)) from None
 
 
-def _damaged(path: Path) -> str:
+def damaged(path: Path, kind: str = "a collection") -> str:
+    """Return the sentence for a file that is not what was published."""
     return (
-        f"'{path.name}' is damaged or is not a collection. "
-        "Get it again from where it came, or build it with "
-        "`python -m precompute build --collection NAME`."
+        f"'{path.name}' is damaged or is not {kind}. Get it again from where it came, "
+        f"or build it with `{build_command(path)}`."
     )
+
+
+def build_command(path: Path) -> str:
+    """Return the command that makes a collection's file, or one beside it."""
+    kinds = "(-eigenvectors|-index|-model|-training-errors)?"
+    named = rf"([a-z0-9][a-z0-9_-]*?){kinds}-[0-9a-f]{{12}}"
+    found = re.match(named, path.name) or re.match(named, path.parent.name)
+    name = found.group(1) if found else "NAME"
+    return f"python -m precompute build --collection {name}"
 
 
 def _how_to_build(name: str) -> str:

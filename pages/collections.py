@@ -5,8 +5,11 @@ import streamlit as st
 
 from core.config import DATA_DIR
 from core.explorer import Explorer
-from pages import shared
+from core.running import running
+from pages import link, shared
 from pages.words import column_name, duration, text
+
+LOOK_EVERY = 3.0  # seconds between two looks at what is being made
 
 
 def is_nested(value: object) -> bool:
@@ -39,7 +42,7 @@ def show_contents(explorer: Explorer) -> None:
     numbers = {
         "Training pictures": f"{explorer.num_examples:,}",
         **{
-            f"{column_name(column)}s": explorer.classes[column].nunique()
+            text(f"{column_name(column)}s"): explorer.classes[column].nunique()
             for column in explorer.classes.columns
         },
         "Gallery samples": len(explorer.gallery),
@@ -192,25 +195,78 @@ def show_making(explorer: Explorer) -> None:
     section = st.segmented_control(
         "Show",
         sections,
-        default=sections[0],
         required=True,
-        format_func=column_name,
+        format_func=lambda name: text(column_name(name)),
         label_visibility="collapsed",
+        **link.bind("section", sections, sections[0]),
     )
     value_table(explorer.provenance[section], section)
 
 
+# What to type, by what somebody has.
+WAYS = {
+    "pictures": (
+        "Says what lies at a path, then trains a model on it and makes a collection. A "
+        "folder of pictures, CIFAR, ArtBench, MNIST, Hugging Face or parquet.",
+        "python -m precompute inspect-data PATH\n"
+        "python -m precompute build --collection my-drawings --data PATH",
+    ),
+    "pictures and a model": (
+        "For a model that diffusers saved, and the pictures it was trained on. Nothing "
+        "is trained.",
+        "python -m precompute import-model MODEL_FOLDER --collection mine --data PATH\n"
+        "python -m precompute build --collection mine",
+    ),
+    "drawings and a LoRA": (
+        "For a Stable Diffusion that was tuned on drawings with captions. Only the "
+        "LoRA is attributed. It takes hours on a GPU.",
+        "python -m precompute import-model SD_FOLDER --collection my-art --data PATH "
+        "--lora LORA\n"
+        "python -m precompute build --collection my-art",
+    ),
+}
+
+
 def show_adding(explorer: Explorer) -> None:
-    """Say how to make this collection again."""
-    st.subheader("Make it yourself", anchor=False)
-    st.markdown(
-        "One command trains, measures and publishes this collection; interrupted, it "
-        "goes on where it stopped:"
+    """Say how to make this collection again, and one of one's own."""
+    st.subheader("Make one yourself", anchor=False)
+    ways = {
+        **WAYS,
+        "this one again": (
+            "Trains, measures and publishes this very collection.",
+            f"python -m precompute build --collection {explorer.name}",
+        ),
+    }
+    way = st.segmented_control(
+        "I have",
+        list(ways),
+        default=next(iter(ways)),
+        required=True,
+        wrap=True,
+        help="What the commands below start from",
     )
-    st.code(f"python -m precompute build --collection {explorer.name}", language="bash")
-    st.caption("What is published appears in the picker of the sidebar.")
+    meaning, commands = ways[way]
+    st.caption(text(meaning))
+    st.code(commands, language="bash", wrap_lines=True)
+    st.caption(
+        "While it runs, this page shows how far it is. Interrupted, the same command "
+        "goes on where it stopped. What is published appears in the sidebar’s picker."
+    )
 
 
+@st.fragment(run_every=LOOK_EVERY)
+def show_running() -> None:
+    """Show how far the commands are that make collections here, if there are any."""
+    for one in running(shared.root()):
+        said = f"**{text(one.collection)}** · {text(one.stage or one.verb)}"
+        if one.total:
+            said += f" · {one.done:,} of {one.total:,}"
+        if one.seconds_left is not None:
+            said += f" · about {duration(max(one.seconds_left, 1))} left of this step"
+        st.progress(one.fraction, f"Being made: {said}")
+
+
+show_running()
 explorer = shared.chosen_explorer()
 st.title(text(explorer.title), anchor=False)
 show_contents(explorer)

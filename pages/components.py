@@ -13,6 +13,7 @@ from core.explorer import Explorer
 from core.reading import data_uri
 
 HERE = Path(__file__).parent
+MOST_KEPT = 4096  # training pictures kept as text, of each collection
 
 
 def _component(name: str):
@@ -29,29 +30,33 @@ _mount_matrix = _component("matrix")
 _mount_region = _component("region")
 
 
-@st.cache_data(max_entries=4096, show_spinner=False)
-def picture_uri(collection: str, kind: str, number: int, _explorer: Explorer) -> str:
-    """Return a picture as text for an image element.
+@st.cache_resource(max_entries=4)
+def _kept_uris(collection: str) -> dict[int, str]:
+    """Return the training pictures that were shown, the oldest first."""
+    return {}
 
-    Args:
-        collection: Fingerprint of the collection; part of the cache key.
-        kind: "example" or "sample".
-        number: Example id or sample id.
+
+def example_uris(explorer: Explorer, examples: list[int]) -> dict[int, str]:
+    """Return training pictures as text for image elements, by id.
+
+    All that are missing are read together, which is many times quicker than one by one.
     """
-    load = _explorer.image_png if kind == "example" else _explorer.gallery_png
-    return data_uri(load(number))
-
-
-def caption_lines(explorer: Explorer, example: int) -> list[str]:
-    """Return what stands under a training picture."""
-    row = explorer.examples.table.loc[example]
-    return [str(row[column]) for column in explorer.examples.caption_columns]
+    kept = _kept_uris(explorer.fingerprint)
+    found = {i: uri for i in examples if (uri := kept.get(i)) is not None}
+    missing = [example for example in examples if example not in found]
+    if missing:
+        pictures = map(data_uri, explorer.images_png(missing))
+        found |= dict(zip(missing, pictures, strict=True))
+        kept.update(found)
+    for oldest in list(kept)[:-MOST_KEPT]:
+        kept.pop(oldest, None)
+    return found
 
 
 def example_tile(explorer: Explorer, example: int) -> dict:
     """Return the tile of a training picture, without a score."""
-    lines = caption_lines(explorer, example)
-    source = picture_uri(explorer.fingerprint, "example", example, explorer)
+    lines = explorer.examples.caption(example)
+    source = example_uris(explorer, [example])[example]
     return {"id": example, "src": source, "lines": lines, "alt": ", ".join(lines)}
 
 
@@ -107,8 +112,8 @@ def matrix(
     Args:
         columns: Column headings.
         rows: One dictionary per row: `label`, `cells` (each `text`, `strength` in
-            [-1, 1] and perhaps `title`), and, where the row is a picture, its `id`
-            and `src`.
+            [-1, 1] and perhaps `title`; or a picture's `src`, `title` and perhaps
+            `text` under it), and, where the row is a picture, its `id` and `src`.
         key: The component's key.
         alt: What the table shows, for those who do not see it.
         layout: "square", or "heat" for narrow cells.

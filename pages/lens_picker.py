@@ -9,34 +9,27 @@ import time
 from dataclasses import replace
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from core.explorer import Explorer
 from core.jobs import Job
-from core.lenses import MEASUREMENTS, METHODS, Lens, check_lens
+from core.lenses import (
+    MEASUREMENTS,
+    METHODS,
+    Lens,
+    check_lens,
+    has_timesteps,
+    lens_title,
+    measures,
+)
 from pages import waiting
-from pages.words import text
+from pages.words import sentence, text
 
 MAX_COLUMNS = 4
 # What a new column shows: the first of these that no column shows yet.
 NEXT_LENSES = (Lens("clip"), Lens("ekfac", "elbo"), Lens("gradient"), Lens("pixel"))
-KINDS = {
-    "influence": "predicted change if removed",
-    "attribution": "attribution: the order counts, not the size",
-    "similarity": "similar, not cause",
-}
 
 # --- codes --------------------------------------------------------------------------
-
-
-def measures(method: str) -> bool:
-    """Return whether a measurement can be chosen for a method."""
-    facts = METHODS[method]
-    return facts.kind != "similarity" and facts.measurement is None
-
-
-def has_timesteps(method: str) -> bool:
-    """Return whether a range of noise levels can be chosen for a method."""
-    return METHODS[method].kind != "similarity"
 
 
 def code_of(lens: Lens) -> str:
@@ -91,9 +84,13 @@ def codes_of(lenses: list[Lens]) -> str:
 def chosen_lenses(explorer: Explorer) -> list[Lens]:
     """Return the lenses of this visitor's columns.
 
-    A `ValueError` holds the sentence to show where a link names nonsense.
+    Where a link names nonsense, say so and stop the page.
     """
-    return lenses_of(st.session_state.lenses, explorer)
+    try:
+        return lenses_of(st.session_state.lenses, explorer)
+    except ValueError as error:
+        st.info(sentence(error))
+        st.stop()
 
 
 def choose(lenses: list[Lens]) -> None:
@@ -109,24 +106,12 @@ def in_region(lens: Lens, region: tuple[int, int, int, int] | None) -> Lens:
 # --- words --------------------------------------------------------------------------
 
 
-def title(lens: Lens) -> str:
-    """Return the name of a lens, plain text."""
-    parts = [METHODS[lens.method].title]
-    if measures(lens.method):
-        measured = MEASUREMENTS[lens.measurement].title
-        acronym = measured[:2].isupper()
-        parts.append(measured if acronym else measured[0].lower() + measured[1:])
-    if lens.timesteps is not None and has_timesteps(lens.method):
-        parts.append("noise {}–{}".format(*lens.timesteps))
-    return " · ".join(parts)
-
-
 def short_titles(lenses: list[Lens]) -> list[str]:
     """Return names for a small table: as short as they stay different."""
     methods = [METHODS[lens.method].title.replace(" influence", "") for lens in lenses]
     if len(set(methods)) == len(methods):
         return methods
-    shorter = [title(lens).replace(" influence", "") for lens in lenses]
+    shorter = [lens_title(lens).replace(" influence", "") for lens in lenses]
     first = methods[0]
     if all(method == first for method in methods):
         shorter = [name.removeprefix(f"{first} · ") for name in shorter]
@@ -152,12 +137,13 @@ def presets(explorer: Explorer) -> dict[str, list[Lens]]:
     }
 
 
-def show_presets(explorer: Explorer) -> None:
-    """Show the presets, and a button for one more column."""
+def show_presets(explorer: Explorer) -> DeltaGenerator:
+    """Show the presets, and a button for one more column; return their row."""
     offered = presets(explorer)
     names = {codes_of(lenses): name for name, lenses in offered.items()}
     st.session_state.preset = names.get(st.session_state.lenses)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    with row:
         st.pills(
             "Compare",
             list(offered),
@@ -177,6 +163,7 @@ def show_presets(explorer: Explorer) -> None:
             disabled=st.session_state.lenses.count("~") + 1 >= MAX_COLUMNS,
             on_click=add_column,
         )
+    return row
 
 
 def add_column() -> None:
@@ -214,18 +201,14 @@ def ready_methods(explorer: Explorer) -> list[str]:
 def show_controls(explorer: Explorer, lenses: list[Lens], place: int) -> None:
     """Show a column's title, which opens its controls."""
     lens = lenses[place]
-    name = title(lens) if len(lenses) < 3 else short_titles(lenses)[place]
+    name = lens_title(lens) if len(lenses) < 3 else short_titles(lenses)[place]
     with st.popover(
         f"**{text(name)}**",
         type="tertiary",
         help="Change the method, the measurement or the noise levels of this column",
         wrap=True,
     ):
-        show_method_choice(explorer, lenses, place)
-        if measures(lens.method):
-            show_measurement_choice(lenses, place)
-        if has_timesteps(lens.method):
-            show_timestep_choice(explorer, lenses, place)
+        show_choices(explorer, lenses, place)
         if len(lenses) > 1:
             st.button(
                 "Take this column away",
@@ -235,6 +218,27 @@ def show_controls(explorer: Explorer, lenses: list[Lens], place: int) -> None:
                 on_click=choose,
                 args=([*lenses[:place], *lenses[place + 1 :]],),
             )
+
+
+def show_first(explorer: Explorer, lenses: list[Lens]) -> None:
+    """Show the lens of the first column, for a page that asks with that one only."""
+    with st.popover(
+        f"**{text(lens_title(lenses[0]))}**",
+        type="tertiary",
+        help="Change the method, the measurement or the noise levels; they are those "
+        "of the first column on Explore",
+    ):
+        show_choices(explorer, lenses, 0)
+
+
+def show_choices(explorer: Explorer, lenses: list[Lens], place: int) -> None:
+    """Show whatever can be chosen of one column's lens."""
+    lens = lenses[place]
+    show_method_choice(explorer, lenses, place)
+    if measures(lens.method):
+        show_measurement_choice(lenses, place)
+    if has_timesteps(lens.method):
+        show_timestep_choice(explorer, lenses, place)
 
 
 def change(lenses: list[Lens], place: int, **values: object) -> None:

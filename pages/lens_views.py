@@ -8,18 +8,14 @@ import streamlit as st
 
 from core import comparison, figures, reading
 from core.explorer import Answer, BandAnswers, Explorer, Lens, Query
-from pages import components, lens_picker, link, waiting
-from pages.components import caption_lines
+from core.filters import Found
+from core.lenses import lens_title
+from pages import components, lens_picker, link, trust, waiting
 from pages.words import column_name, heading, signed, text
 
 STRIP = 6  # pictures in a strip
 NUM_BANDS = 8  # bands of noise levels, where an answer is divided over them
 CHART = {"displayModeBar": False}
-SOURCES = {
-    "exact": "exact",
-    "full index": "from the full index",
-    "sketch": "estimated from the sketch",
-}
 LEGEND = (
     "± is one standard error; a pale number is within two of them of zero, so it may "
     "be nothing. A dark mark is the picture’s rank in another column: \\#3 is third "
@@ -49,7 +45,7 @@ def ask_all(
         slot: Jobs wait in "`slot` 0", "`slot` 1", ...
 
     Returns:
-        Per lens its answer, or None where `show_waiting` has to be called.
+        Per lens its answer, or None while it is computed (see `waiting.result_now`).
     """
     found = [
         stored_answer(explorer.fingerprint, query.key, lens, query, explorer)
@@ -59,14 +55,14 @@ def ask_all(
         place: waiting.ask(
             f"{slot} {place}",
             f"{explorer.fingerprint}/{query.key}/{lens.canonical()}",
-            lambda progress, lens=lens: explorer.answer(query, lens, progress),
+            lambda job, lens=lens: explorer.answer(query, lens, job, job.show),
         )
         for place, lens in enumerate(lenses)
         if found[place] is None
     }
     waiting.wait_briefly(list(jobs.values()))
-    for place, job in jobs.items():
-        found[place] = job.result
+    for place in jobs:
+        found[place] = waiting.result_now(f"{slot} {place}")
     return found
 
 
@@ -92,6 +88,7 @@ def show_strips(
     key: str,
     tones: tuple[str, ...] = ("for", "neutral", "against"),
     count: int = STRIP,
+    among: Found | None = None,
 ) -> int | None:
     """Show the strips of an answer.
 
@@ -102,43 +99,31 @@ def show_strips(
         key: The component's key.
         tones: Which strips.
         count: Pictures in a strip.
+        among: What a search leaves to be shown, None for all pictures.
 
     Returns:
         The training picture that was clicked just now, or None.
     """
     scale = reading.scale(answer)
-    marks = [(other.lens, reading.marks(other, count)) for other in others]
+    strips = reading.strips(answer, count, among)
+    places = np.concatenate([strip.positions for strip in strips]).astype(int)
+    components.example_uris(explorer, answer.example_ids[places].tolist())
+    marks = [(other.lens, reading.marks(other, count, among)) for other in others]
+    ranks = None if among is None else answer.ranks()
     rows = [
         {
             "title": strip.title,
             "tone": strip.tone,
             "empty": strip.empty,
             "tiles": [
-                answer_tile(explorer, answer, scale, int(position), marks)
+                answer_tile(explorer, answer, scale, int(position), marks, ranks)
                 for position in strip.positions
             ],
         }
-        for strip in reading.strips(answer, count)
+        for strip in strips
         if strip.tone in tones
     ]
     return components.tiles(rows, key, layout="lens", columns=(count, 3))
-
-
-def answer_note(answer: Answer, with_value: bool = True) -> str:
-    """Return what the numbers of an answer are, in words."""
-    lens, scale = answer.lens, reading.scale(answer)
-    parts = [lens_picker.KINDS[lens.kind]]
-    if lens.kind == "similarity":
-        parts.append("1 is alike")
-    elif scale.unit:
-        parts.append(f"in {scale.unit.removeprefix('×')}")
-    if with_value and np.isfinite(answer.value):
-        parts.append(f"now {reading.plain(answer.value)}")
-    if lens.kind != "similarity":
-        parts.append(SOURCES.get(answer.source, answer.source))
-    if lens.region is not None:
-        parts.append("the marked part")
-    return " · ".join(part for part in (*parts, answer.note) if part)
 
 
 def answer_tile(
@@ -147,8 +132,18 @@ def answer_tile(
     scale: reading.Scale,
     position: int,
     marks: list[tuple[Lens, dict[int, str]]],
+    own_ranks: np.ndarray | None = None,
 ) -> dict:
-    """Return the tile of a training picture under a lens."""
+    """Return the tile of a training picture under a lens.
+
+    Args:
+        explorer: The collection.
+        answer: Under the lens.
+        scale: How its scores are printed.
+        position: Of the picture in the answer.
+        marks: Of other lenses, `reading.marks` of each.
+        own_ranks: Of all pictures, where the tile does not stand where its rank is.
+    """
     example = int(answer.example_ids[position])
     tile = components.example_tile(explorer, example)
     tile["score"] = scale.number(answer.scores[position])
@@ -158,9 +153,49 @@ def answer_tile(
     for lens, ranks in marks:
         if example in ranks:
             tile.setdefault("mark", f"#{ranks[example]}")
-            said.append(f"rank {ranks[example]} under {lens_picker.title(lens)}")
+            said.append(f"rank {ranks[example]} under {lens_title(lens)}")
+    if own_ranks is not None:
+        rank = own_ranks[position]
+        tile["lines"] = [*tile["lines"], f"rank {rank:,}"]
+        said.append(f"rank {rank:,} of {len(own_ranks):,}")
     tile["alt"] = ", ".join(said)
     return tile
+
+
+def show_members(
+    explorer: Explorer, answer: Answer, members: np.ndarray, most: int, key: str
+) -> int | None:
+    """Show the most influential of some training pictures.
+
+    Args:
+        explorer: The collection.
+        answer: Says how influential they are.
+        members: Which pictures, bool, shape (N,).
+        most: Pictures shown.
+        key: The component's key.
+
+    Returns:
+        The picture that was clicked just now, or None.
+    """
+    order = answer.order()
+    first = order[members[order]][:most]
+    scale = reading.scale(answer)
+    similar = reading.is_similarity(answer.lens)
+    title = "Most similar of them" if similar else "Most influential of them"
+    components.example_uris(explorer, answer.example_ids[first].tolist())
+    tiles = [answer_tile(explorer, answer, scale, int(place), []) for place in first]
+    picked = components.tiles(
+        [{"title": title, "tone": "for", "empty": "", "tiles": tiles}],
+        key,
+        layout="lens",
+        columns=(min(most, 12), 3),
+    )
+    lines = dict.fromkeys(explorer.credit(int(answer.example_ids[i])) for i in first)
+    more = int(members.sum()) - len(first)
+    shown = f"{more:,} more are not shown. " if more else ""
+    note = reading.answer_note(answer, False)
+    st.caption(f"{text(note)}. {shown}Art: " + " · ".join(map(text, lines)))
+    return picked
 
 
 # --- details ------------------------------------------------------------------------
@@ -188,7 +223,7 @@ def show_detail(
     explorer: Explorer, query: Query, answers: list[Answer], example: int
 ) -> None:
     """Show a training picture beside the sample, with all that is known of it."""
-    title = ", ".join(caption_lines(explorer, example))
+    title = ", ".join(explorer.examples.caption(example))
     # A grid stays side by side on a phone; columns would stack.
     pictures = st.grid(2, min_column_width=120, wrap=False)
     with pictures.container():
@@ -200,9 +235,10 @@ def show_detail(
         st.image(picture, width="stretch", alt=title)
         heading(title, f"Training picture {example}")
     for answer in answers:
+        tested, _ = trust.mark(explorer, answer.lens, answer.source)
         st.markdown(
-            f"**{text(lens_picker.title(answer.lens))}** · "
-            f":gray[{text(standing(answer, example))}]"
+            f"**{text(lens_title(answer.lens))}** · "
+            f":gray[{text(reading.standing(answer, example))}]  \n:gray[{tested}]"
         )
     show_pair_curve(explorer, query, answers, example)
     row = explorer.examples.table.loc[example]
@@ -217,19 +253,6 @@ def show_detail(
         link.ask_next({"example": str(example)})
 
 
-def standing(answer: Answer, example: int) -> str:
-    """Return the score and the rank of a training picture under a lens, in words."""
-    position = int(np.flatnonzero(answer.example_ids == example)[0])
-    scale = reading.scale(answer)
-    parts = (
-        scale.number(answer.scores[position]),
-        scale.error(answer.standard_errors[position]),
-        scale.unit,
-    )
-    rank = f"rank {answer.ranks()[position]:,} of {len(answer.scores):,}"
-    return " ".join(part for part in parts if part) + f" · {rank}"
-
-
 def show_pair_curve(
     explorer: Explorer, query: Query, answers: list[Answer], example: int
 ) -> None:
@@ -237,7 +260,7 @@ def show_pair_curve(
     lens = next((a.lens for a in answers if a.lens.kind == "influence"), None)
     if lens is None:
         return
-    heading("When it matters", f"{lens_picker.title(lens)}, over the noise levels")
+    heading("When it matters", f"{lens_title(lens)}, over the noise levels")
     bands = ask_bands(explorer, query, lens, height=260)
     if bands is None:
         return
@@ -261,17 +284,21 @@ def show_pair_curve(
 # --- between lenses -----------------------------------------------------------------
 
 
+def last_word(name: str) -> str:
+    """Return how a comparison of lenses stands in a link: "10", "50" or "order"."""
+    return name.split()[-1]
+
+
 def show_agreement(answers: list[Answer], key: str) -> None:
     """Show how far lenses name the same pictures, as a table of all pairs."""
     heading("Do the lenses agree?", "1 or all: the same; 0: nothing in common")
     chosen = st.segmented_control(
         "Compare",
         list(comparison.COMPARISONS),
-        default="First 10",
         required=True,
-        key=f"{key}_kind",
         help="First 10, first 50: how many pictures stand at the top of both. Whole "
         "order: Spearman’s rank correlation over all training pictures.",
+        **link.bind("agreement", comparison.COMPARISONS, "First 10", last_word),
     )
     size = len(answers[0].scores)
     count = min(int(chosen.split()[1]), size) if chosen.startswith("First") else 1
@@ -315,7 +342,7 @@ def show_shares(explorer: Explorer, answer: Answer, column: str) -> None:
     frame = reading.shares(answer, groups)
     heading(
         f"Share by {column_name(column).lower()}",
-        "of what made it more likely · " + lens_picker.title(answer.lens),
+        "of what made it more likely · " + lens_title(answer.lens),
     )
     if frame.empty:
         st.caption("No training picture made this one more likely.")

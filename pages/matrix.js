@@ -1,4 +1,4 @@
-// A table of coloured cells, with a picture before a row where it has one.
+// A table of coloured cells or pictures, with one before a row where it has one.
 // All text comes as data and is set as text, never as HTML.
 
 function element(tag, className, text) {
@@ -9,6 +9,16 @@ function element(tag, className, text) {
 }
 
 function cell(data) {
+  if (data.src) {
+    const node = element("td", "pictured");
+    const picture = element("img", "");
+    picture.src = data.src;
+    picture.alt = data.title || "";
+    picture.title = data.title || "";
+    node.append(picture);
+    if (data.text) node.append(element("span", "under", data.text));
+    return node;
+  }
   const node = element("td", data.strength < 0 ? "below" : "above", data.text);
   const strength = Math.min(Math.abs(data.strength || 0), 1);
   node.style.setProperty("--strength", `${Math.round(100 * strength)}%`);

@@ -9,7 +9,16 @@ import streamlit as st
 from core import comparison, figures, reading
 from core.explorer import Answer, Explorer, Lens, Query
 from core.lenses import MEASUREMENTS
-from pages import components, lens_picker, lens_views, picker, shared, waiting
+from pages import (
+    lens_picker,
+    lens_views,
+    link,
+    picker,
+    share,
+    shared,
+    trust,
+    waiting,
+)
 from pages.words import heading, how_to_read, measured, text
 
 COMPARED = ("loss", "elbo", "trajectory")
@@ -23,7 +32,7 @@ def show_measurement(
     facts = MEASUREMENTS[COMPARED[place]]
     heading(facts.title, facts.meaning)
     if answer is None:
-        waiting.shown(f"answer {place}", height=420)
+        waiting.show_wait(f"answer {place}", height=420)
         return None
     st.metric(
         "now",
@@ -32,7 +41,8 @@ def show_measurement(
         help=f"{facts.title} of this picture in {facts.unit}; lower is more natural "
         "to the model. ± is one standard error.",
     )
-    st.caption(text(f"{facts.unit} · {lens_views.answer_note(answer, False)}"))
+    st.caption(text(f"{facts.unit} · {reading.answer_note(answer, False)}"))
+    trust.show_mark(explorer, answer.lens, answer.source)
     return lens_views.show_strips(
         explorer, answer, others, f"measured_{place}", ("for", "against")
     )
@@ -82,7 +92,7 @@ def show_scatter(explorer: Explorer, first: Answer, second: Answer) -> int | Non
         "x": first.scores[places] / len(first.scores),
         "y": second.scores[places] / len(second.scores),
         "id": ids,
-        "name": [components.caption_lines(explorer, int(i))[0] for i in ids],
+        "name": [explorer.examples.caption(int(i))[0] for i in ids],
     })
     correlation = reading.rank_correlation(first, second)
     heading(
@@ -120,13 +130,14 @@ def show_log_probability(explorer: Explorer, query: Query) -> None:
     facts = MEASUREMENTS["log-probability"]
     heading(facts.title, facts.meaning)
     key = f"{explorer.fingerprint}/{query.key}/log-probability"
-    if st.button(
+    st.button(
         "Compute it",
         icon=":material/calculate:",
         help="Follows the picture back to pure noise, step by step; takes some seconds",
-    ):
-        st.session_state.exact = key
-    if st.session_state.get("exact") != key:
+        on_click=link.change_view,
+        kwargs={"exact": "1"},
+    )
+    if st.session_state.view.get("exact") != "1":
         return
     found = waiting.result_of(
         "exact",
@@ -173,5 +184,7 @@ with asked.place:
     if len(done) > 1:
         picked = show_scatters(explorer, done)
         clicked = clicked if picked is None else picked
+    if done:
+        share.offer(explorer, asked.query, done)
     lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
-shared.wake(explorer.fingerprint, explorer)
+explorer.wake()

@@ -7,8 +7,8 @@ import streamlit as st
 from core import reading
 from core.answers import Answer, Query
 from core.explorer import Explorer, Lens
-from core.lenses import METHODS
-from pages import lens_picker, lens_views, picker, shared, waiting
+from core.lenses import KINDS, METHODS
+from pages import lens_picker, lens_views, link, picker, share, shared, trust, waiting
 from pages.words import duration, heading, how_to_read, sentence, signed, size, text
 
 TOP = 6  # training pictures shown of each method
@@ -52,10 +52,11 @@ def cost_words(row: pd.Series) -> str:
 def show_method(explorer: Explorer, row: pd.Series, answer: Answer | str) -> int | None:
     """Show the strongest pictures of one method; return the one clicked."""
     facts = METHODS[row.name]
-    heading(facts.title, f"{lens_picker.KINDS[facts.kind]} · {cost_words(row)}")
+    heading(facts.title, f"{KINDS[facts.kind]} · {cost_words(row)}")
     if isinstance(answer, str):
         st.info(answer)
         return None
+    trust.show_mark(explorer, answer.lens, answer.source)
     picked = lens_views.show_strips(
         explorer, answer, [], f"method_{row.name}", ("for",), TOP
     )
@@ -74,10 +75,9 @@ def show_damping(explorer: Explorer, asked: picker.Asked) -> int | None:
     power = st.select_slider(
         "Times the collection’s own damping",
         POWERS,
-        value=0,
-        key="damping",
         format_func=lambda value: "own" if value == 0 else f"×{10.0**value:g}",
         help="Added to the curvature of the loss before it is inverted (λ, App. J.5)",
+        **link.bind("damping", POWERS, 0, lambda power: f"{10.0**power:g}"),
     )
     damping = None if power == 0 else own * 10.0**power
     # Both are asked from the sketch: a stored exact answer would differ by that alone.
@@ -87,13 +87,14 @@ def show_damping(explorer: Explorer, asked: picker.Asked) -> int | None:
     ]
     base, damped = lens_views.ask_all(explorer, asked.query, lenses, "damped")
     if damped is None or base is None:
-        waiting.shown(f"damped {int(base is not None)}", height=200)
+        waiting.show_wait(f"damped {int(base is not None)}", height=200)
         return None
     st.caption(
         f"λ = {damping or own:.2g} · agrees with the own damping: "
         f"{reading.overlap(base, damped, 10)} of the first 10, whole order "
         f"{signed(reading.rank_correlation(base, damped))}"
     )
+    trust.show_mark(explorer, damped.lens, damped.source)
     return lens_views.show_strips(
         explorer, damped, [base], "damped_strips", ("for", "against")
     )
@@ -175,8 +176,10 @@ with asked.place:
     with st.container(border=True):
         picked = show_damping(explorer, asked)
         clicked = clicked if picked is None else picked
+    if answers:
+        share.offer(explorer, asked.query, answers)
     show_missing(facts)
     with st.container(border=True):
         show_costs(facts)
     lens_views.show_chosen_detail(explorer, asked.query, answers, clicked)
-shared.wake(explorer.fingerprint, explorer)
+explorer.wake()

@@ -4,6 +4,7 @@ Not a page. What is asked about is a view (`pages.link`); the panel beside a pag
 content shows the picture, the region of it, and the ways to choose another.
 """
 
+import hashlib
 from dataclasses import dataclass
 
 import pandas as pd
@@ -21,6 +22,7 @@ SAMPLERS = ("ddim", "ddpm")
 STEPS = (1, 1000)  # what the sampler may be asked for
 GUIDANCE = (1.0, 7.0)
 MAX_SEED = 2**31 - 1
+MOST_UPLOADS = 3  # pictures kept of a visitor, to go back to
 
 
 # --- the panel ----------------------------------------------------------------------
@@ -43,7 +45,7 @@ class Asked:
 
 def show_panel(explorer: Explorer) -> Asked:
     """Show the picture and the ways to choose another; stop the page without one."""
-    view = link.current_view(explorer)
+    view = link.current_view()
     st.caption(
         f"**{text(explorer.title)}** · {explorer.num_examples:,} training pictures · "
         f"{text(explorer.device_name)}"
@@ -101,7 +103,10 @@ def show_sample(
     if query.facts.get("guidance_scale", 1) != 1:
         rest.append(f"guidance {query.facts['guidance_scale']:g}")
     heading(title, " · ".join(rest))
-    show_region_controls((width, height), region)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        show_region_controls((width, height), region)
+        show_asked(query)
+        show_link()
     if not query.drawn:
         offer_inversion(explorer, query)
 
@@ -120,40 +125,39 @@ def show_region_controls(
     width, height = size
     x0, y0, x1, y1 = region or (0, 0, width, height)
     st.session_state.across, st.session_state.down = (x0, x1), (y0, y1)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        said = "Asked about: a part" if region else "Part of it"
-        with st.popover(
-            said,
-            icon=":material/crop:",
-            help="Ask about one part of the picture only. With a mouse, drag a box on "
-            "the picture; the sliders do the same.",
-        ):
-            st.slider(
-                "From left to right",
-                0,
-                width,
-                key="across",
-                on_change=region_from_sliders,
-                args=(size,),
-                help="Columns of pixels that are asked about",
-            )
-            st.slider(
-                "From top to bottom",
-                0,
-                height,
-                key="down",
-                on_change=region_from_sliders,
-                args=(size,),
-                help="Rows of pixels that are asked about",
-            )
-        if region:
-            st.button(
-                "All of it",
-                type="tertiary",
-                help="Ask about the whole picture again",
-                on_click=set_region,
-                args=(None,),
-            )
+    said = "Asked about: a part" if region else "Part of it"
+    with st.popover(
+        said,
+        icon=":material/crop:",
+        help="Ask about one part of the picture only. With a mouse, drag a box on "
+        "the picture; the sliders do the same.",
+    ):
+        st.slider(
+            "From left to right",
+            0,
+            width,
+            key="across",
+            on_change=region_from_sliders,
+            args=(size,),
+            help="Columns of pixels that are asked about",
+        )
+        st.slider(
+            "From top to bottom",
+            0,
+            height,
+            key="down",
+            on_change=region_from_sliders,
+            args=(size,),
+            help="Rows of pixels that are asked about",
+        )
+    if region:
+        st.button(
+            "All of it",
+            type="tertiary",
+            help="Ask about the whole picture again",
+            on_click=set_region,
+            args=(None,),
+        )
 
 
 def region_from_sliders(size: tuple[int, int]) -> None:
@@ -163,6 +167,41 @@ def region_from_sliders(size: tuple[int, int]) -> None:
         return
     whole = (x0, y0, x1, y1) == (0, 0, *size)
     set_region(None if whole else [x0, y0, x1, y1])
+
+
+def show_asked(query: Query) -> None:
+    """Show the pictures that were asked about before, to go back to one."""
+    asked = link.remember(
+        lambda: reading.data_uri(reading.png(query.pixels)), query.description
+    )
+    with st.popover(
+        "Before",
+        icon=":material/history:",
+        help="Pictures that you asked about before; the browser’s back does the same",
+        disabled=len(asked) < 2,
+    ):
+        tiles = [
+            {"id": place, "src": one["src"], "alt": one["words"]}
+            for place, one in enumerate(asked)
+        ]
+        components.tiles(
+            [{"title": "Asked before", "tone": "neutral", "empty": "", "tiles": tiles}],
+            "asked_before",
+            layout="gallery",
+            columns=(4, 4),
+            chosen=0,
+            on_pick=lambda: ask_about(
+                st.session_state.asked[st.session_state.asked_before.picked]["view"]
+            ),
+        )
+
+
+def show_link() -> None:
+    """Show the address of this view, with a button that copies it."""
+    with st.popover(
+        "Link", icon=":material/link:", help="Opens this very view, on any machine"
+    ):
+        st.code(link.whole_address(), language=None, wrap_lines=True)
 
 
 def offer_inversion(explorer: Explorer, query: Query) -> None:
@@ -189,13 +228,13 @@ def whole(view: dict[str, str], key: str, default: int | None = None) -> int | N
     """
     if key not in view:
         return default
-    try:
-        return int(view[key])
-    except ValueError:
+    found = link.number(view[key])
+    if found is None:
         raise ValueError(
-            f"The link says {key}={view[key]}, which is not a whole number. "
-            "Choose a picture here instead."
-        ) from None
+            f"The link says {key}={link.shortened(view[key])}, which is not a whole "
+            "number of usual size. Choose a picture here instead."
+        )
+    return found
 
 
 def find_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
@@ -203,15 +242,46 @@ def find_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
 
     A `LookupError` or `ValueError` holds the sentence to show instead.
     """
-    if "sample" in view:
+    origin = link.origin_of(view)
+    if origin == "sample":
         return explorer.query_from_gallery(whole(view, "sample"))
-    if "seed" in view:
+    if origin == "seed":
         return generated_query(explorer, view)
-    if "example" in view:
+    if origin == "example":
         query = explorer.query_from_example(whole(view, "example"))
     else:
-        query = explorer.query_from_upload(*st.session_state.uploaded)
+        query = uploaded_query(explorer, view)
     return explorer.inverted(query) if view.get("inverted") == "1" else query
+
+
+def known_label(explorer: Explorer, view: dict[str, str]) -> int | None:
+    """Return the class that a view names, None for any.
+
+    Raises:
+        ValueError: If the collection has no such class.
+    """
+    label = whole(view, "label")
+    if label is None or label in explorer.classes.index:
+        return label
+    raise ValueError(
+        f"The link asks for class {label}; this collection has "
+        f"{len(explorer.classes)}, counted from 0. Choose a picture here instead."
+    )
+
+
+def uploaded_query(explorer: Explorer, view: dict[str, str]) -> Query:
+    """Return a picture that this visitor uploaded.
+
+    Raises:
+        LookupError: If it was somebody else, or too many pictures ago.
+    """
+    data = st.session_state.get("uploads", {}).get(view["upload"])
+    if data is None:
+        raise LookupError(
+            "The link is about a picture that was uploaded, and a link does not hold "
+            "it. Upload that picture here again."
+        )
+    return explorer.query_from_upload(data, known_label(explorer, view))
 
 
 def generated_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
@@ -220,21 +290,22 @@ def generated_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
     Raises:
         ValueError: If the link asks for something the model cannot do.
     """
-    seed, label = whole(view, "seed"), whole(view, "label")
+    seed, label = whole(view, "seed"), known_label(explorer, view)
     steps, sampler = whole(view, "steps", 50), view.get("sampler", "ddim")
     try:
         guidance = float(view.get("guidance", 1.0))
     except ValueError:
         guidance = float("nan")
-    known = label is None or label in explorer.classes.index
-    if not known or sampler not in SAMPLERS or not 0 <= seed <= MAX_SEED:
+    if sampler not in SAMPLERS or not 0 <= seed <= MAX_SEED:
         raise ValueError(
-            f"The link asks for class {label}, sampler '{sampler}' and seed {seed}, "
-            "which this collection cannot draw. Choose a picture here instead."
+            f"The link asks for sampler '{link.shortened(sampler)}' and seed {seed}; "
+            f"there are {' and '.join(SAMPLERS)}, and seeds from 0 to {MAX_SEED}. "
+            "Choose a picture here instead."
         )
     if not (STEPS[0] <= steps <= STEPS[1] and GUIDANCE[0] <= guidance <= GUIDANCE[1]):
         raise ValueError(
-            f"The link asks for {steps} steps and guidance {view.get('guidance')}; "
+            f"The link asks for {steps} steps and guidance "
+            f"{link.shortened(view.get('guidance', '1'))}; "
             f"{STEPS[0]} to {STEPS[1]} steps and guidance {GUIDANCE[0]:g} to "
             f"{GUIDANCE[1]:g} are possible."
         )
@@ -277,30 +348,36 @@ def pick_from_gallery(explorer: Explorer, view: dict[str, str]) -> None:
         st.caption("This collection has no gallery. Generate a picture instead.")
         return
     st.caption(f"{len(explorer.gallery)} pictures the model drew. Choose one.")
-    items = [
-        {
-            "id": int(sample),
-            "src": components.picture_uri(
-                explorer.fingerprint, "sample", int(sample), explorer
-            ),
-            "alt": f"Sample {sample}: {class_words(explorer, row)}, seed {row['seed']}",
-        }
-        for sample, row in explorer.gallery.iterrows()
-    ]
+    items = gallery_items(explorer.fingerprint, explorer)
     strip = {"title": "Gallery", "tone": "neutral", "empty": "", "tiles": items}
     components.tiles(
         [strip],
         "gallery",
         layout="gallery",
         columns=(6, 6),
-        chosen=int(view["sample"]) if view.get("sample", "").isdigit() else None,
+        chosen=link.number(view.get("sample", "")),
         on_pick=lambda: ask_about({"sample": str(st.session_state.gallery.picked)}),
     )
 
 
+@st.cache_data(max_entries=4, show_spinner=False)
+def gallery_items(collection: str, _explorer: Explorer) -> list[dict]:
+    """Return the tiles of the gallery; keyed by the collection."""
+    return [
+        {
+            "id": int(sample),
+            "src": reading.data_uri(_explorer.gallery_png(int(sample))),
+            "alt": f"Sample {sample}: {class_words(_explorer, row)}, "
+            f"seed {row['seed']}",
+        }
+        for sample, row in _explorer.gallery.iterrows()
+    ]
+
+
 def class_words(explorer: Explorer, row: pd.Series) -> str:
     """Return the class of a gallery row in words."""
-    words = row[list(explorer.classes.columns)].dropna()
+    # The gallery of a model without classes has no columns for them.
+    words = row.reindex(explorer.classes.columns).dropna()
     return ", ".join(map(str, words)) or "no class"
 
 
@@ -321,7 +398,7 @@ def pick_class(explorer: Explorer, view: dict[str, str]) -> int | None:
     for column in table.columns:
         values = ["", *sorted(table[column].unique())]
         chosen[column] = st.selectbox(
-            column_name(column),
+            text(column_name(column)),
             values,
             index=values.index(table.loc[label, column]) if label in table.index else 0,
             format_func=lambda value: str(value) or "any",
@@ -382,19 +459,26 @@ def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
     """Show the upload."""
     with st.form("upload", border=False):
         file = st.file_uploader(
-            "A picture: PNG, JPEG or WebP",
+            "A picture: PNG, JPEG, WebP or another common kind",
             key="file",
-            help="It is made as small as the pictures that the model knows",
+            help="It is turned upright and made as small as the pictures that the "
+            "model knows. What is see-through becomes white; of an animation the first "
+            "frame is taken",
         )
         label = pick_class(explorer, {})
-        st.caption("It stays on this machine and is not part of the link.")
+        st.caption("It stays on this machine; a link to it does not hold it.")
         if not st.form_submit_button("Ask about it", type="primary"):
             return
     if file is None:
         st.info("Choose a picture first.")
         return
-    st.session_state.uploaded = (file.getvalue(), label)
-    ask_next({"upload": "1"})
+    data = file.getvalue()
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    kept = st.session_state.setdefault("uploads", {})
+    kept[digest] = data
+    for old in list(kept)[:-MOST_UPLOADS]:
+        del kept[old]
+    ask_next({"upload": digest} | ({} if label is None else {"label": str(label)}))
 
 
 def pick_training_picture(explorer: Explorer, view: dict[str, str]) -> None:
@@ -423,23 +507,24 @@ def pick_training_picture(explorer: Explorer, view: dict[str, str]) -> None:
         "found",
         layout="gallery",
         columns=(4, 6),
-        chosen=whole(view, "example") if "example" in view else None,
+        chosen=link.number(view.get("example", "")),
         on_pick=lambda: ask_about({"example": str(st.session_state.found.picked)}),
     )
 
 
 def find_examples(explorer: Explorer, words: str) -> list[int]:
     """Return the training pictures for some words, or the one with that number."""
-    if words.isdigit():
-        return [int(words)] if int(words) in explorer.examples.table.index else []
+    example = link.number(words)
+    if example is not None:
+        return [example] if example in explorer.examples.table.index else []
     try:
-        return search(explorer.fingerprint, words, explorer)
+        return search(explorer.fingerprint, words, 24, explorer)
     except (LookupError, ValueError) as error:
         st.info(sentence(error))
         return []
 
 
 @st.cache_data(max_entries=256, show_spinner="Looking through the pictures")
-def search(collection: str, words: str, _explorer: Explorer) -> list[int]:
+def search(collection: str, words: str, count: int, _explorer: Explorer) -> list[int]:
     """Return the training pictures nearest to some words; keyed by values."""
-    return [example for example, _ in _explorer.search(words, 24)]
+    return [example for example, _ in _explorer.search(words, count)]

@@ -5,13 +5,12 @@ Not a page.
 
 import os
 from pathlib import Path
-from threading import Thread
 
 import streamlit as st
 
 from core.config import DATA_DIR
 from core.explorer import Explorer, list_collections, open_explorer
-from pages import waiting
+from pages import link, story
 from pages.words import sentence, text
 
 HERE = Path(__file__).parent
@@ -20,6 +19,9 @@ PAGES = {
     "measurements": "Measurements",
     "timesteps": "Timesteps",
     "methods": "Methods",
+    "map": "Map",
+    "groups": "Groups",
+    "evidence": "Evidence",
     "collections": "Collections",
 }
 
@@ -51,37 +53,26 @@ def open_collection(name: str) -> Explorer:
     return _open(name, str(root()), version)
 
 
-@st.cache_resource(max_entries=4)
-def wake(collection: str, _explorer: Explorer) -> Thread:
-    """Load a collection's model beside the page, once, while a visitor still chooses.
-
-    Args:
-        collection: Fingerprint of the collection; the cache key.
-
-    Returns:
-        The thread that loads it.
-    """
-    thread = Thread(target=_explorer.warm_up, daemon=True)
-    thread.start()
-    return thread
-
-
 def choose_collection() -> None:
     """Show the collection picker in the sidebar; its value is in the session."""
     names = list_collections(root())
-    if "collection" not in st.session_state:
-        wanted = st.query_params.get("collection") or _preferred(names)
+    wanted = link.wanted_collection()
+    begins = "collection" not in st.session_state
+    if begins or (wanted and wanted != st.session_state.collection):
+        link.forget()
+        wanted = wanted or _preferred(names)
         # A link may name what is not here; the page then says so.
         st.session_state.collection = wanted if wanted in names else None
-        st.session_state.missing = wanted
-    none_yet = st.session_state.collection is None
+        st.session_state.missing = wanted and link.shortened(wanted)
+    # The widget's own value does not survive every change of the page.
+    st.session_state.collection_choice = st.session_state.collection
     st.sidebar.selectbox(
         "Collection",
         names,
-        index=None if none_yet else 0,  # the session's value counts, not this one
-        key="collection",
+        index=None,
+        key="collection_choice",
         help="The model and its training pictures that all pages are about",
-        on_change=_forget,
+        on_change=_take_collection,
     )
 
 
@@ -90,12 +81,11 @@ def _preferred(names: list[str]) -> str | None:
     return "glyphs" if "glyphs" in names else next(iter(names), None)
 
 
-def _forget() -> None:
-    """Drop what belongs to the collection that was shown before."""
-    waiting.leave_jobs()
-    for name in ("view", "detail"):
-        st.session_state.pop(name, None)
-    st.query_params.clear()
+def _take_collection() -> None:
+    """Show another collection; what belongs to the one before is dropped."""
+    if st.session_state.collection_choice is not None:
+        st.session_state.collection = st.session_state.collection_choice
+        link.forget()
 
 
 def chosen_explorer() -> Explorer:
@@ -118,6 +108,8 @@ def chosen_explorer() -> Explorer:
         st.info(sentence(error))
         st.stop()
     st.sidebar.caption(f"Computing on {text(explorer.device_name)}")
+    story.show(explorer)
+    link.settle(explorer)
     return explorer
 
 

@@ -9,7 +9,16 @@ import streamlit as st
 from core import comparison, figures
 from core.explorer import BandAnswers, Explorer, Lens
 from core.lenses import MEASUREMENTS
-from pages import components, lens_picker, lens_views, picker, shared, waiting
+from pages import (
+    components,
+    lens_picker,
+    lens_views,
+    link,
+    picker,
+    shared,
+    trust,
+    waiting,
+)
 from pages.words import heading, how_to_read, text
 
 MEASURED = ("loss", "elbo", "trajectory")
@@ -53,13 +62,14 @@ def show_curve(explorer: Explorer, asked: picker.Asked, measurement: str) -> boo
     return True
 
 
-def show_heat_map(explorer: Explorer, bands: BandAnswers) -> int | None:
+def show_heat_map(explorer: Explorer, bands: BandAnswers, lens: Lens) -> int | None:
     """Show the pictures that matter most, and when; return the one clicked."""
     heading(
         "When each picture matters",
         "Green: removing it would hurt at this noise level; orange: it would help. "
         "100 is the strongest of all; a row adds up to the picture’s influence.",
     )
+    trust.show_mark(explorer, lens, bands.source)
     places = comparison.strongest_over_bands(bands.scores, ROWS)
     largest = float(np.abs(bands.scores[:, places]).max()) or 1.0
     return components.matrix(
@@ -129,12 +139,11 @@ with asked.place:
     measurement = st.segmented_control(
         "Measured",
         MEASURED,
-        default="loss",
         required=True,
         format_func=lambda name: MEASUREMENTS[name].title,
         help="What is looked at over the noise levels. Sampling trajectory: the "
         "very steps in which this picture was drawn.",
-        key="timestep_measurement",
+        **link.bind("measured", MEASURED, "loss"),
     )
     lens = lens_picker.in_region(Lens("ekfac", measurement), asked.region)
     clicked = None
@@ -147,7 +156,7 @@ with asked.place:
         if bands is not None:
             if bands.note:
                 st.caption(text(bands.note))
-            clicked = show_heat_map(explorer, bands)
+            clicked = show_heat_map(explorer, bands, lens)
     if bands is not None:
         with st.container(border=True):
             picked = show_band_tops(explorer, bands)
@@ -155,4 +164,4 @@ with asked.place:
     answers = lens_views.ask_all(explorer, asked.query, [lens])
     done = [answer for answer in answers if answer is not None]
     lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
-shared.wake(explorer.fingerprint, explorer)
+explorer.wake()

@@ -12,13 +12,15 @@ from typing import Any
 from uuid import uuid4
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import RerunException
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
 
 from core.explorer import Progress
-from core.jobs import DONE, FAILED, STOPPED, WAITING, Job, JobQueue
+from core.jobs import DONE, FAILED, STOPPED, WAITING, Job, JobQueue, Report
 from pages.words import sentence, text
 
 QUICK = 0.25  # seconds; an answer that takes less needs no progress bar
+LOOK_EVERY, LOOK_AT_LEAST = 0.6, 3.0  # seconds between looks at a job, next and far
 
 
 def run_again() -> None:
@@ -34,12 +36,25 @@ def run_again() -> None:
 @st.cache_resource
 def job_queue() -> JobQueue:
     """Return the one queue in front of the model."""
-    return JobQueue(max_kept=128)
+    return JobQueue(max_kept=128, is_there=_is_there)
+
+
+def _is_there(owner: str) -> bool:
+    """Return whether a visitor's page is open; in a test without a server it is."""
+    if not runtime.exists():
+        return True
+    return runtime.get_instance().is_active_session(owner.partition("/")[0])
 
 
 def _owner() -> str:
-    """Return the name under which this visitor waits."""
-    return st.session_state.setdefault("owner", uuid4().hex)
+    """Return the name under which this visitor waits: the session's, and a word more.
+
+    Tests without a server call all sessions alike.
+    """
+    if "owner" not in st.session_state:
+        session = get_script_run_ctx().session_id
+        st.session_state.owner = f"{session}/{uuid4().hex}"
+    return st.session_state.owner
 
 
 def _jobs() -> dict[str, Job]:
@@ -67,17 +82,22 @@ def _leave(slot: str) -> None:
 def leaving_the_rest() -> Iterator[None]:
     """Run a page, then give up the jobs that it did not ask for.
 
-    A run that a click interrupts gives up nothing: it did not come to its end.
+    A run that a click interrupts gives up nothing: it did not come to its end. What the
+    page found unfinished and shows no progress of makes it run again once it is there.
 
     Yields:
         Nothing; the page runs inside.
     """
     asked = st.session_state.asked_slots = set()
+    missed = st.session_state.missed_slots = set()
+    st.session_state.seen_early = {}
     try:
         yield
     finally:
         if not isinstance(sys.exception(), RerunException):
             _leave_all_but(asked)
+            for slot in missed:
+                st.fragment(_run_again_at_the_end, run_every=LOOK_EVERY)(slot)
 
 
 def _leave_all_but(asked: set[str]) -> None:
@@ -110,6 +130,19 @@ def wait_briefly(jobs: list[Job]) -> None:
         job.finished.wait(max(end - time.monotonic(), 0))
 
 
+def result_now(slot: str) -> Any | None:
+    """Return what a job that was asked has found, or None and keep an eye on it.
+
+    A page that gets None shows `show_wait` in its place, or nothing: it runs again when
+    there is a result, also where the job ends before the page does.
+    """
+    job = _jobs()[slot]
+    if job.finished.is_set():
+        return job.result
+    st.session_state.setdefault("missed_slots", set()).add(slot)
+    return None
+
+
 def result_of(
     slot: str, key: str, work: Callable[[Progress], Any], height: int = 460
 ) -> Any | None:
@@ -133,6 +166,23 @@ def shown(slot: str, height: int = 460) -> Any | None:
     job = _jobs()[slot]
     if job.status == DONE:
         return job.result
+    _show_state(slot, job, height)
+    return None
+
+
+def show_wait(slot: str, height: int = 460) -> None:
+    """Show how far a job is that `result_now` found without a result.
+
+    A page may be half drawn when the job ends; it is then drawn anew.
+    """
+    job = _jobs()[slot]
+    if job.status == DONE:
+        run_again()
+    _show_state(slot, job, height)
+
+
+def _show_state(slot: str, job: Job, height: int) -> None:
+    """Show why a job has no result, and offer what can be done about it."""
     if job.status == STOPPED:
         st.info("Stopped. Nothing is being computed for you.")
     elif job.status == FAILED and isinstance(job.error, (ValueError, LookupError)):
@@ -140,9 +190,14 @@ def shown(slot: str, height: int = 460) -> Any | None:
     elif job.status == FAILED:
         st.warning("This could not be computed; the log of the app says why.")
     else:
-        _watch(slot)
-        st.skeleton(height=height)
-        return None
+        # Twenty waiting pages that look often would keep the model from working.
+        ahead = job_queue().report(job).ahead
+        often = min(LOOK_EVERY * (1 + ahead / 2), LOOK_AT_LEAST)
+        st.session_state.setdefault("missed_slots", set()).discard(slot)
+        st.fragment(_watch, run_every=often)(slot)
+        if height:
+            st.skeleton(height=height)
+        return
     st.button(
         "Start again",
         key=f"again_{slot}",
@@ -150,22 +205,39 @@ def shown(slot: str, height: int = 460) -> Any | None:
         on_click=_jobs().pop,
         args=(slot,),
     )
-    return None
 
 
-@st.fragment(run_every=0.6)
-def _watch(slot: str) -> None:
-    """Show how far a job is, and run the page again when it ends."""
+def early(slot: str) -> Any | None:
+    """Return what a job shows before its end, None where there is nothing yet."""
+    job = _jobs()[slot]
+    st.session_state.seen_early[slot] = job.early
+    return job.early
+
+
+def _has_news(slot: str) -> bool:
+    """Return whether a page that asked for early results has not seen this one."""
+    seen = st.session_state.get("seen_early", {})
+    return slot in seen and seen[slot] is not _jobs()[slot].early
+
+
+def _run_again_at_the_end(slot: str) -> None:
+    """Run the page again when a job ends, and show nothing until then."""
     job = _jobs().get(slot)
     if job is None or job.finished.is_set():
         run_again()
-    report = job_queue().report(job)
+
+
+def _watch(slot: str) -> None:
+    """Show how far a job is, and run the page again when it ends."""
+    job = _jobs().get(slot)
+    if job is None or job.finished.is_set() or _has_news(slot):
+        run_again()
+    report = job_queue().report(job, _owner())
     stopping = _owner() not in job.owners
     if stopping:
         st.progress(report.fraction, "Stopping")
     elif report.status == WAITING:
-        others = "one question" if report.ahead == 1 else f"{report.ahead} questions"
-        st.progress(0.0, f"In line: {others} before this one")
+        st.progress(0.0, _place_in_line(report))
     else:
         st.progress(
             report.fraction, text(report.doing or "Loading the model") + _left(report)
@@ -179,6 +251,16 @@ def _watch(slot: str) -> None:
         on_click=_leave,
         args=(slot,),
     )
+
+
+def _place_in_line(report: Report) -> str:
+    """Return in words who and what comes before a job."""
+    if report.people:
+        people = "1 person" if report.people == 1 else f"{report.people} people"
+        return f"In line: {people} before you"
+    if report.ahead:
+        return "In line: after what you asked before"
+    return "In line: next"
 
 
 def _left(report) -> str:

@@ -8,6 +8,8 @@ import re
 
 import streamlit as st
 
+from core.texts import one_line
+
 COLUMN_NAMES = {
     "style": "Design house",
     "group": "Group",
@@ -18,7 +20,7 @@ COLUMN_NAMES = {
 
 def text(value: object) -> str:
     """Return a string from data so that Streamlit's Markdown shows it as it is."""
-    escaped = re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$&=^])", r"\\\1", str(value))
+    escaped = re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$&=^])", r"\\\1", one_line(value))
     # Colon shortcodes survive a backslash; an invisible joiner breaks them.
     return re.sub(r":(?=\S)", ":\u2060", escaped)
 

@@ -2,37 +2,59 @@
 
 import argparse
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import torch
 
 from core.config import (
     COLLECTIONS,
     DATA_DIR,
     PRESETS,
+    CollectionConfig,
+    DisjointConfig,
     MethodConfig,
     RemovalConfig,
     RetrainConfig,
-    collection_config,
 )
 from core.curvature import GGNS, KFAC_APPROXIMATIONS
 from core.datasets import load_dataset
 from core.diffusion import denoiser_from_bytes
-from core.evidence import TABLES, evidence_folder, make_table, read_evidence
+from core.evidence import evidence_folder, read_evidence
+from core.evidence_tables import TABLES, make_table
 from core.explorer import Cancelled, Lens, open_explorer
+from core.files import is_full, trouble
 from core.lenses import MEASUREMENTS, METHODS, parse_region, parse_timesteps
+from core.pipelines import read_pipeline
 from core.projection import PROJECTIONS
+from core.prompts import TextConditioned, check_captions
+from core.recipes import RECIPES, named_config, with_settings
+from core.texts import safe_csv
 from precompute.answers import store_answers
-from precompute.attribute import answer_table, attribute, write_table
+from precompute.attribute import DIGITS, answer_table, attribute, write_table
 from precompute.build import build
 from precompute.clip import train_clip
 from precompute.curvature import fit_curvature
 from precompute.evidence import MeasureConfig, make_evidence
 from precompute.fidelity import EXAMPLES, fidelity, write_fidelity
 from precompute.methods import PARTS, compute_methods
+from precompute.own import (
+    Prompts,
+    Selection,
+    describe_model,
+    import_model,
+    inspect_data,
+    make_own,
+    parse_keep,
+)
 from precompute.parallel import first_one_first, joined, own_device, rank_and_size
+from precompute.plan import plan, printed
+from precompute.progress import telling
 from precompute.retrain import (
+    disjoint_jobs,
+    missing_jobs,
     parse_part,
     removal_jobs,
     retrain_folder,
@@ -62,12 +84,29 @@ def parser() -> argparse.ArgumentParser:
         "gradients": "compute the training gradients (after all of these)",
         "fidelity": "measure how much of the scores each index format keeps",
         "build": "run every stage and publish the collection",
+        "plan": "say what a build will cost here, from short trials",
         "retrain": "train again on random subsets, to measure what scores predict",
         "evidence": "measure the retrained models; print tables such as the LDS",
     }.items():
         stage = verbs.add_parser(verb, help=text)
-        stage.add_argument("--collection", required=True, help=", ".join(COLLECTIONS))
-        stage.add_argument("--preset", default="cpu", help=", ".join(PRESETS))
+        stage.add_argument(
+            "--collection", required=True, help=f"{', '.join(COLLECTIONS)} or your own"
+        )
+        stage.add_argument(
+            "--preset",
+            help=f"{', '.join(PRESETS)}; with --data {', '.join(RECIPES)}",
+        )
+        stage.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="STAGE.SETTING=VALUE",
+            help="change one setting, such as train.num_steps=500",
+        )
+        if verb in ("train", "build", "plan"):
+            own = stage.add_argument_group("a collection of your own pictures")
+            own.add_argument("--data", type=Path, metavar="PATH", help="where they lie")
+            add_selection(own)
         stage.add_argument("--seed", type=int, help="of everything random")
         stage.add_argument("--root", type=Path, help="folder of published collections")
         stage.add_argument("--work", type=Path, help="folder of unfinished work")
@@ -83,10 +122,21 @@ def parser() -> argparse.ArgumentParser:
         if verb == "retrain":
             stage.add_argument("--subsets", type=int, help="random halves, M")
             stage.add_argument("--seeds", type=int, help="models of each, K")
-            stage.add_argument(
+            other = stage.add_mutually_exclusive_group()
+            other.add_argument(
                 "--removals",
                 action="store_true",
                 help="instead, leave out what matters most for a sample",
+            )
+            other.add_argument(
+                "--disjoint",
+                action="store_true",
+                help="instead, pairs of models that share no picture, of growing size",
+            )
+            stage.add_argument(
+                "--missing",
+                action="store_true",
+                help="only models that the stored evidence has not measured",
             )
             stage.add_argument(
                 "--together",
@@ -97,6 +147,11 @@ def parser() -> argparse.ArgumentParser:
             stage.add_argument("--table", help=f"only print it: {', '.join(TABLES)}")
             stage.add_argument("--measurement", default="loss", help="what is measured")
             stage.add_argument(
+                "--add",
+                action="store_true",
+                help="keep the stored evidence, add what it has not measured",
+            )
+            stage.add_argument(
                 "--probability-draws",
                 type=int,
                 default=MeasureConfig.probability_draws,
@@ -105,6 +160,21 @@ def parser() -> argparse.ArgumentParser:
         hessian = stage.add_argument_group("the curvature; default: the preset's")
         hessian.add_argument("--ggn", choices=GGNS, help="of the model or the loss")
         hessian.add_argument("--kfac-approx", choices=KFAC_APPROXIMATIONS)
+    look = verbs.add_parser("inspect-data", help="say what pictures lie at a path")
+    look.add_argument("path", type=Path)
+    add_selection(look)
+    model = verbs.add_parser("import-model", help="read a model that diffusers saved")
+    model.add_argument("folder", type=Path, help="that save_pretrained wrote")
+    model.add_argument("--collection", help="of it; default: only say what it is")
+    model.add_argument("--data", type=Path, metavar="PATH", help="what it was shown")
+    model.add_argument(
+        "--lora", type=Path, metavar="PATH", help="a LoRA: attribute its layers alone"
+    )
+    texts = model.add_argument_group("the texts of a text-to-image model's pictures")
+    texts.add_argument("--caption", default="", metavar="COLUMN", help="that has them")
+    texts.add_argument("--prompt", default="", help="of pictures that have none")
+    model.add_argument("--set", action="append", default=[], help="as for build")
+    add_selection(model)
     clip = verbs.add_parser("clip", help="train the small CLIP model on Glyphs")
     clip.add_argument("--out", type=Path, required=True, help="safetensors file")
     clip.add_argument("--steps", type=int, default=4_000)
@@ -166,9 +236,77 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
+def add_selection(group) -> None:
+    """Add the options that say which pictures of a path are wanted."""
+    group.add_argument("--split", default="train", help="train, validation, test, all")
+    group.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE,...",
+        help="only pictures with one of these values",
+    )
+    group.add_argument("--index", type=Path, help="file of positions among these")
+    group.add_argument("--limit", type=int, help="only as many, the first ones")
+
+
+def selection(options: argparse.Namespace) -> Selection:
+    """Return which pictures are wanted."""
+    keep = parse_keep(options.keep)
+    return Selection(options.split, keep, options.index, options.limit)
+
+
+def chosen_config(options: argparse.Namespace) -> CollectionConfig:
+    """Return the settings of a collection, made anew where its pictures are given."""
+    if getattr(options, "data", None) is not None:
+        recipe = options.preset or "small"
+        return first_one_first(
+            lambda: make_own(
+                options.collection,
+                options.data,
+                recipe,
+                selection(options),
+                options.set,
+            )
+        )
+    config = named_config(options.collection, options.preset)
+    return with_settings(config, options.set)
+
+
+def run_import(options: argparse.Namespace) -> None:
+    """Say what a saved model is; with its pictures, make a collection's settings."""
+    denoiser = read_pipeline(options.folder, options.lora)
+    print("\n".join(describe_model(denoiser)))
+    if options.collection is None and options.data is None:
+        return
+    if options.collection is None or options.data is None:
+        raise ValueError(
+            "To make a collection give both --collection NAME and --data PATH, the "
+            "pictures that the model was trained on."
+        )
+    chosen = selection(options)
+    if options.caption or options.prompt:
+        if not isinstance(denoiser.unet, TextConditioned):
+            raise ValueError(
+                "--caption and --prompt are for text-to-image models, and this is "
+                "none. Leave them away."
+            )
+        chosen = replace(chosen, prompts=Prompts(options.caption, options.prompt))
+    del denoiser  # a large one need not be in memory twice
+    import_model(
+        options.folder,
+        options.collection,
+        options.data,
+        chosen,
+        options.set,
+        options.lora,
+    )
+    print(f"Next: python -m precompute build --collection {options.collection}")
+
+
 def run_stage(options: argparse.Namespace) -> None:
     """Run one stage; what it needs from earlier stages is made or loaded first."""
-    config = collection_config(options.collection, options.preset)
+    config = chosen_config(options)
     if options.seed is not None:
         config = replace(config, seed=options.seed)
     chosen = {name: getattr(options, name) for name in ("ggn", "kfac_approx")}
@@ -178,6 +316,9 @@ def run_stage(options: argparse.Namespace) -> None:
         torch.set_num_threads(options.threads)
     root = options.root or DATA_DIR / "collections"
     device = own_device(options.device)
+    if options.verb == "plan":
+        print(printed(plan(config, options.work, device), root))
+        return
     if options.verb == "build":
         if path := build(config, root, options.work, device):
             print(path)
@@ -198,8 +339,11 @@ def run_stage(options: argparse.Namespace) -> None:
             lambda: trained_weights(config, dataset, workspace, device)
         )
         denoiser = denoiser_from_bytes(weights).to(device)
+        check_captions(denoiser.unet, dataset.class_names)
         if options.verb == "train":
-            print(ship_weights(config, weights))
+            shipped = config.name in COLLECTIONS
+            own = workspace.path("train", "denoiser.safetensors")
+            print(ship_weights(config, weights) if shipped else own)
         elif options.verb == "curvature":
             fit_curvature(config, dataset, denoiser, workspace)
         elif options.verb == "samples":
@@ -220,6 +364,11 @@ def run_retrain(config, options: argparse.Namespace, root: Path, device: str) ->
     if options.removals:
         evidence = read_evidence(evidence_folder(root, config))
         jobs = removal_jobs(config, RemovalConfig(), evidence, folder)
+    elif options.disjoint:
+        jobs = disjoint_jobs(config, DisjointConfig(), len(dataset), folder)
+    if options.missing:
+        evidence = read_evidence(evidence_folder(root, config))
+        jobs = missing_jobs(jobs, config, evidence.measured)
     on_gpu = torch.device(device).type == "cuda"
     together = options.together or (16 if on_gpu else 1)
     retrain_jobs(config, dataset, jobs, part, device, together)
@@ -230,11 +379,13 @@ def run_evidence(config, options: argparse.Namespace, root: Path, device: str) -
     if options.table is not None:
         evidence = read_evidence(evidence_folder(root, config))
         table = make_table(evidence, options.table, options.measurement)
-        table.to_csv(sys.stdout, index=False, float_format="%.6g")
+        sys.stdout.write(safe_csv(table, "%.6g"))
         return
     measured = MeasureConfig(probability_draws=options.probability_draws)
     part = own_part(options)
-    folder = make_evidence(config, root, options.work, part, device, measured)
+    folder = make_evidence(
+        config, root, options.work, part, device, measured, options.add
+    )
     if folder is not None:
         print(folder)
 
@@ -293,7 +444,7 @@ def run_attribute(options: argparse.Namespace) -> None:
         print(answer.note, file=sys.stderr)
     table = answer_table(explorer, answer)
     if options.out is None:
-        table.to_csv(sys.stdout, index=False, float_format="%.9g")
+        sys.stdout.write(safe_csv(table, DIGITS))
     else:
         write_table(table, options.out)
 
@@ -312,26 +463,54 @@ def read_file(path: Path) -> bytes:
         ) from error
 
 
+# What looks or prints; all else makes something that somebody may wait for.
+QUICK = ("attribute", "inspect-data", "plan", "sheet")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run a verb."""
+    if options.verb == "attribute":
+        run_attribute(options)
+    elif options.verb == "methods":
+        run_methods(options)
+    elif options.verb == "answers":
+        root = options.root or DATA_DIR / "collections"
+        print(store_answers(root, options.collection, options.work))
+    elif options.verb == "sheet":
+        explorer = open_explorer(options.collection, options.root)
+        contact_sheet(explorer).save(options.out)
+    elif options.verb == "inspect-data":
+        print(inspect_data(options.path, selection(options)))
+    elif options.verb == "import-model":
+        run_import(options)
+    elif options.verb == "clip":
+        train_clip(options.out, options.seed, options.device, options.steps)
+    else:
+        run_stage(options)
+
+
+def is_looked_on(options: argparse.Namespace) -> bool:
+    """Return whether the app should say how far a command is."""
+    named = getattr(options, "collection", None) is not None
+    return named and options.verb not in QUICK and not getattr(options, "table", None)
+
+
 def main() -> int:
     """Run a verb; a person's mistake is one sentence and exit status 1."""
     options = parser().parse_args()
+    root = getattr(options, "root", None) or DATA_DIR / "collections"
     try:
-        if options.verb == "attribute":
-            run_attribute(options)
-        elif options.verb == "methods":
-            run_methods(options)
-        elif options.verb == "answers":
-            root = options.root or DATA_DIR / "collections"
-            print(store_answers(root, options.collection, options.work))
-        elif options.verb == "sheet":
-            explorer = open_explorer(options.collection, options.root)
-            contact_sheet(explorer).save(options.out)
-        elif options.verb == "clip":
-            train_clip(options.out, options.seed, options.device, options.steps)
-        else:
-            run_stage(options)
-    except (LookupError, ValueError, FileNotFoundError) as error:
+        with ExitStack() as stack:
+            if is_looked_on(options):
+                stack.enter_context(telling(root, options.collection, options.verb))
+            run(options)
+    except (LookupError, ValueError) as error:
         print(error.args[0] if error.args else error, file=sys.stderr)
+        return 1
+    except (OSError, duckdb.Error) as error:
+        if not isinstance(error, OSError) and not is_full(error):
+            raise
+        print(trouble(error), file=sys.stderr)
         return 1
     except (KeyboardInterrupt, Cancelled):
         print("Stopped; run the same command again to go on.", file=sys.stderr)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from core.config import DATA_DIR
 from core.explorer import Answer, Explorer, open_explorer
 from core.lenses import Lens, stored_key, stored_lenses
 from core.publish import CollectionWriter
 from core.store import StoredAnswer, bytes_sha256, find_collection, lens_key
+from precompute.progress import Bar
 from precompute.workspace import load_tensors, save_tensors
 
 
@@ -69,7 +69,7 @@ def gallery_answers(
     ]
     return [
         (sample, lens, kept_answer(explorer, sample, lens, folder))
-        for sample, lens in tqdm(missing, "answers")
+        for sample, lens in Bar(missing, "answers")
     ]
 
 

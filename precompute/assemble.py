@@ -14,6 +14,11 @@ from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.config import CollectionConfig
 from core.curvature import factor_eigenvalues
 from core.datasets import Dataset, load_credits
+from core.group_errors import (
+    training_errors,
+    training_errors_path,
+    write_training_errors,
+)
 from core.images import to_png
 from core.index import GradientIndex, balance
 from core.influence import (
@@ -34,6 +39,7 @@ from precompute.gradients import GradientStage, Rows
 from precompute.stages import Computed
 from precompute.workspace import Workspace, write_atomically
 
+LARGEST_INSIDE = 100_000_000  # bytes of a model inside the collection's file
 PACKAGES = ("torch", "diffusers", "curvlinops-for-pytorch", "open_clip_torch", "duckdb")
 
 
@@ -52,6 +58,9 @@ def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
         stage, queries, rows, statistics
     )
     answers = gallery_answers(rows, calibration * predicted)
+    spread = noise_spread(stage, queries, statistics)
+    together = training_errors(by_fold(rows, "panel_train"), spread)
+    write_training_errors(training_errors_path(root, config), together)
     quality = assess(stage, queries, rows, made.index, statistics, sketch)
     quality["error_agreement"] = error_agreement
     quality = {name: number_or_none(value) for name, value in quality.items()}
@@ -67,7 +76,9 @@ def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
         put_index(writer, root, rows, made.index)
         writer.put_array("clip", embeddings)
         similar = clip_similarity(sample_embeddings, embeddings).astype(np.float64)
-        put_gallery(writer, config, made.samples, made.losses, answers, similar)
+        conditional = stage.denoiser.null_label is not None
+        answers = (*answers, similar)
+        put_gallery(writer, config, made.samples, made.losses, answers, conditional)
         for key, value in made.fidelity.items():
             writer.put_evaluation("fidelity", key, value)
         return writer.publish()
@@ -124,12 +135,20 @@ def check_errors(
     """
     _, error = fold_statistics(centred(by_fold(rows, "panel_train")))
     observed = np.square(error)
-    damped = stage.curvature.eigenvalues.cpu() + stage.damping
-    weighted = queries.mean(1) / damped
-    spread = (weighted.square() * statistics["noise"]).sum(1).double().numpy()
+    spread = noise_spread(stage, queries, statistics)
     predicted = np.outer(spread, rows.arrays["level"].astype(np.float64))
     agreement = spearmanr(observed.mean(0), predicted.mean(0)).statistic
     return predicted, float(observed.mean() / predicted.mean()), float(agreement)
+
+
+def noise_spread(
+    stage: GradientStage, queries: Tensor, statistics: dict[str, Tensor]
+) -> np.ndarray:
+    """Return the size of the training draws' noise along each query, shape (M,)."""
+    damped = stage.curvature.eigenvalues.cpu() + stage.damping
+    weighted = queries.mean(1) / damped
+    # In float32 the last bit of so long a sum would depend on the number of threads.
+    return (weighted.double().square() * statistics["noise"]).sum(1).numpy()
 
 
 def number_or_none(value: float) -> float | None:
@@ -210,9 +229,15 @@ def put_model(writer, root, weights, curvature, kfac, stage, statistics) -> None
     """Store the model and its curvature; the eigenvectors go to a file beside.
 
     DuckDB reads large arrays at a tenth of a mapped file's speed, and a file that
-    travels in git should stay small.
+    travels in git should stay small: a large model lies beside it too.
     """
-    writer.put_bytes("denoiser", weights)
+    fingerprint = stage.config.fingerprint("data", "model", "train")
+    if len(weights) <= LARGEST_INSIDE:
+        writer.put_bytes("denoiser", weights)
+    else:
+        name = f"{stage.config.name}-model-{fingerprint}.safetensors"
+        write_atomically(root / name, weights)
+        put_file(writer, root, name, {"kind": "denoiser"}, "|u1", 0, 0)
     writer.put_array("eigenvalues", curvature.eigenvalues)
     columns, rows = factor_eigenvalues(kfac.basis.layout, kfac.eigenvalues)
     writer.put_array("kfac_gradient_eigenvalues", columns)
@@ -270,10 +295,9 @@ def put_file(writer, root, name, layout, dtype, first, count) -> None:
     )
 
 
-def put_gallery(writer, config, samples, losses, answers, similar) -> None:
+def put_gallery(writer, config, samples, losses, answers, conditional) -> None:
     """Store the gallery's samples with their exact influences and CLIP similarities."""
-    scores, errors = answers
-    conditional = config.model.label_dropout > 0
+    scores, errors, similar = answers
     for i, label in enumerate(samples["labels"].tolist()):
         sample = Sample(
             i,

@@ -18,7 +18,6 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from core.clip import (
     GLYPHS_CLIP_NAME,
@@ -31,6 +30,7 @@ from core.clip import (
 from core.config import DataConfig
 from core.datasets import Dataset, load_dataset
 from core.draws import keyed_generator
+from precompute.progress import Bar
 from precompute.train import batch_indices
 from precompute.workspace import write_atomically
 
@@ -129,7 +129,7 @@ def train_clip(
 
     pictures_by_name = list(dataset.metadata.groupby("name").indices.values())
     smooth_loss = None
-    bar = tqdm(range(start, num_steps), "clip", num_steps, initial=start)
+    bar = Bar(range(start, num_steps), "clip", num_steps, initial=start)
     for step in bar:
         generator = keyed_generator(seed, "clip step", step)
         names = batch_indices(step, names_per_batch, len(pictures_by_name), seed)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from core.config import CollectionConfig
 from core.curvature import (
@@ -23,6 +22,7 @@ from core.diffusion import Denoiser
 from core.draws import Draws, keyed_generator
 from core.parameters import Layout, parameter_layout
 from precompute.parallel import add_up, rank_and_size, wait_for_all
+from precompute.progress import Bar
 from precompute.train import encode_all
 from precompute.workspace import Workspace
 
@@ -172,7 +172,7 @@ class CurvatureStage:
         if state is not None:
             state = {key: value.to(self.x_0.device) for key, value in state.items()}
         numbers = range(rank, total, size)
-        bar = tqdm(total=len(numbers), desc=part, initial=facts["batches"])
+        bar = Bar(total=len(numbers), desc=part, initial=facts["batches"])
         started = last_saved = time.time()
 
         def seconds() -> float:

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from core.config import CollectionConfig
 from core.datasets import Dataset
@@ -25,6 +24,7 @@ from core.draws import keyed_generator
 from core.index import precondition
 from core.influence import split_reliability, top_overlap
 from core.query import Subject, query_gradient
+from core.texts import safe_csv
 from precompute.curvature import fit_curvature
 from precompute.formats import (
     BUDGETS,
@@ -35,6 +35,7 @@ from precompute.formats import (
     low_rank,
 )
 from precompute.gradients import GradientStage, Rows, gradient_stage
+from precompute.progress import Bar
 from precompute.samples import make_samples
 from precompute.workspace import Workspace, write_atomically
 
@@ -77,7 +78,7 @@ def some_queries(
             stage.config.samples.num_draws,
             stage.config.seed,
         ).folds.mean(0)
-        for i in tqdm(part, "queries")
+        for i in Bar(part, "queries")
     ]
     tensors = {"queries": torch.stack(queries).cpu()}
     workspace.save("samples", "fidelity-queries", tensors)
@@ -128,7 +129,7 @@ def measure_fidelity(
     eigenvalues, layout = comparison.eigenvalues, stage.curvature.basis.layout
     formats = full_formats(comparison.rms(), own)
     formats += budget_formats(layout, eigenvalues, stage.config.seed)
-    rows = [comparison.row(form) for form in tqdm(formats, "formats")]
+    rows = [comparison.row(form) for form in Bar(formats, "formats")]
     rows += comparison.paper_rows()
     result = {
         "facts": comparison.facts(),
@@ -148,7 +149,7 @@ def some_gradients(stage: GradientStage, folder: Path, num_examples: int) -> np.
     )
     num_params = stage.curvature.basis.layout.num_params
     rows = Rows(folder, num_examples, CHUNK, {"gradient": ("<f4", (num_params,))})
-    for positions in tqdm(rows.missing(), "gradients"):
+    for positions in Bar(rows.missing(), "gradients"):
         chosen = order[positions.start : positions.stop].tolist()
         folds = torch.stack([stage.folds(i).mean(0) for i in chosen])
         rotated = stage.curvature.basis.rotate(folds)
@@ -372,7 +373,7 @@ def write_fidelity(result: dict, path: Path | None) -> None:
         print(table(result["rows"]).to_string(index=False))
         print(result["paper"]["outcome"])
     elif path.suffix == ".csv":
-        table(result["rows"]).to_csv(path, index=False)
+        path.write_text(safe_csv(table(result["rows"])))
     elif path.suffix == ".json":
         path.write_text(json.dumps(result, indent=2) + "\n")
     else:

@@ -14,18 +14,19 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from core.config import CollectionConfig
 from core.curvature import Curvature
 from core.datasets import Dataset
 from core.diffusion import Denoiser
 from core.draws import Draws, keyed_generator, make_draws
+from core.files import reserve
 from core.gradients import fold_gradients
 from core.index import GradientIndex, balance, create_once
 from core.measurements import MEASUREMENTS
 from core.proposal import timestep_proposal
 from core.sketch import Sketch, collection_sketch, pack_signs
+from precompute.progress import Bar
 from precompute.train import encode_all
 from precompute.workers import example_workers
 from precompute.workspace import Workspace
@@ -146,7 +147,7 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
         return stage.curvature.basis.rotate(stage.folds(position))
 
     with example_workers(stage.denoiser.device) as pool:
-        for chunk in tqdm(positions.split(settings.chunk), "slice"):
+        for chunk in Bar(positions.split(settings.chunk), "slice"):
             for folds in pool.map(rotated, chunk.tolist()):
                 mean = folds.double().mean(0)
                 squares += mean.square()
@@ -189,9 +190,12 @@ class Rows:
         self, name: str, dtype: str | np.dtype, shape: tuple[int, ...]
     ) -> np.memmap:
         path = self.folder / f"{name}.npy"
-        create_once(
-            path, lambda new: np.lib.format.open_memmap(new, "w+", dtype, shape)
-        )
+
+        def make(new: Path) -> None:
+            np.lib.format.open_memmap(new, "w+", dtype, shape)
+            reserve(new, new.stat().st_size)
+
+        create_once(path, make)
         return np.lib.format.open_memmap(path, "r+")
 
     def chunks(self, part: tuple[int, int] = (0, 1)) -> list[range]:
@@ -221,7 +225,8 @@ class Rows:
 
 def fold_spread(folds: Tensor) -> Tensor:
     """Return the sum over folds of |fold - mean|^2 of one example's folds (F, P)."""
-    return (folds - folds.mean(0)).square().sum()
+    mean = folds.mean(0)  # `dist` writes no difference to memory
+    return torch.stack([torch.dist(fold, mean) for fold in folds]).square().sum()
 
 
 @dataclass(frozen=True)
@@ -256,11 +261,14 @@ def make_reduction(
         config.seed, queries.shape[-1], config.gradients.sketch_dim
     )
     solved = queries.to(device) / damped
+    means = solved.mean(1)
+    with example_workers(device) as pool:  # one thread each: the same bits everywhere
+        back = list(pool.map(stage.curvature.basis.rotate_back, means))
     return Reduction(
         balance(statistics["rms"].to(device)),
         damped,
         sketch.weighted(damped.rsqrt().cpu()),
-        stage.curvature.basis.rotate_back(solved.mean(1)),
+        torch.stack(back) if back else means,
         solved.flatten(0, 1),
         balance(statistics["spread"].to(device)),
     )
@@ -369,7 +377,7 @@ def compute_gradients(
     remaining = rows.missing(part)
     todo = sum(map(len, remaining))
     own = sum(map(len, rows.chunks(part)))
-    bar = tqdm(total=own, desc="gradients", initial=own - todo)
+    bar = Bar(total=own, desc="gradients", initial=own - todo)
     with example_workers(stage.denoiser.device) as pool:
         for positions in remaining:
             reduce_chunk(stage, reduction, positions, rows, index, pool)

@@ -7,7 +7,6 @@ of gradients computed here, one forward pass for all methods (TRAK without an in
 D-TRAK, DAS).
 """
 
-import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +16,6 @@ import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from core.baselines import datainf_damping, datainf_mixing
 from core.config import CollectionConfig, MethodConfig, config_from_dict
@@ -41,10 +39,12 @@ from core.projection import (
     make_projection,
     project_columns,
 )
-from core.store import Collection, bytes_sha256, find_collection
+from core.store import Collection, build_command, bytes_sha256, find_collection
+from core.tensor_files import tensors_file
 from precompute.curvature import fit_curvature
 from precompute.gradients import Rows
 from precompute.parallel import rank_and_size, wait_for_all
+from precompute.progress import Bar
 from precompute.train import encode_all
 from precompute.workspace import Workspace, open_workspace, write_atomically
 
@@ -149,11 +149,10 @@ class MethodStage:
             "collection": self.config.name,
             "denoiser": self.sha256,
             "settings": settings,
-            "seconds": round(seconds, 1),
+            "seconds": round(seconds, 3),
             "bytes": sum(value.nbytes for value in tensors.values()),
         }
-        data = safetensors.torch.save(tensors, {"facts": json.dumps(facts)})
-        write_atomically(self.path(kind, settings), data)
+        write_atomically(self.path(kind, settings), tensors_file(tensors, facts))
 
     def write_features(
         self,
@@ -235,7 +234,7 @@ def open_stage(
                 f"The data set '{config.data.path}' holds other pictures than "
                 f"collection '{name}'. Build the collection again."
             )
-        weights = collection.blob("denoiser")
+        weights = collection.denoiser()
         denoiser = denoiser_from_bytes(weights).to(device)
         layout = parameter_layout(denoiser.unet)
         files = {"eigenvectors": [], "codes": []}
@@ -246,7 +245,7 @@ def open_stage(
         if not vectors.exists():
             raise LookupError(
                 f"The file '{vectors.name}' is not beside the collection. Copy it "
-                "there, or build the collection again."
+                f"there, or make it with `{build_command(vectors)}`."
             )
         basis = eigenbasis_from(safetensors.torch.load_file(vectors), layout)
         index, bits = None, files["codes"][0].layout.get("bits", 8)
@@ -366,7 +365,7 @@ def compute_rows(stage: MethodStage, kinds: list[str], rows: Rows) -> None:
     x_0 = encode_all(stage.denoiser, stage.dataset)
     remaining = rows.missing(part)
     own, todo = sum(map(len, rows.chunks(part))), sum(map(len, remaining))
-    bar = tqdm(total=own, desc=", ".join(kinds), initial=own - todo)
+    bar = Bar(total=own, desc=", ".join(kinds), initial=own - todo)
     for positions in remaining:
         started, entries = time.time(), {}
         for position in positions:
@@ -474,7 +473,7 @@ def index_features(stage: MethodStage, kind: str) -> tuple[Tensor, Tensor, float
     rms = torch.from_numpy(np.fromfile(stage.index.folder / "rms.bin", "<f4"))
     started = last_saved = time.time()
     start = sum(layer.size for layer in layout.layers[: facts["layers"]])
-    bar = tqdm(total=layout.num_params, initial=start, desc=kind, unit_scale=True)
+    bar = Bar(total=layout.num_params, initial=start, desc=kind, unit_scale=True)
     for number in range(facts["layers"], len(layout.layers)):
         stop = start + layout.layers[number].size
         gradients = layer_gradients(stage.index, balance(rms), start, stop)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from core.clip import clip_similarity, load_clip
 from core.config import CollectionConfig
@@ -17,6 +16,7 @@ from core.diffusion import Denoiser, to_pixels
 from core.draws import keyed_generator
 from core.query import Subject, query_gradient
 from precompute.clip import embed_examples
+from precompute.progress import Bar
 from precompute.workspace import Workspace
 
 BATCH = 32
@@ -51,7 +51,7 @@ def make_samples(
     pictures = zip(seeds, labels, strict=True)
     clean = torch.cat([
         draw(config, denoiser, [seed], [label])
-        for seed, label in tqdm(pictures, "samples", len(seeds))
+        for seed, label in Bar(pictures, "samples", len(seeds))
     ])
     tensors = {
         "x_0": clean,
@@ -94,7 +94,7 @@ def choose_seeds(
     """
     num_classes, clean = len(dataset.class_names), []
     batches = torch.arange(config.samples.num_candidates).split(BATCH)
-    for number, seeds in enumerate(tqdm(batches, "candidates")):
+    for number, seeds in enumerate(Bar(batches, "candidates")):
         name = f"candidates-{number}"
         saved = workspace.load("samples", name)
         if saved is None:
@@ -158,7 +158,7 @@ def sample_queries(
     basis = curvature.basis.to(denoiser.device)
     conditional = denoiser.null_label is not None
     queries, losses = [], []
-    for x_0, label in tqdm(
+    for x_0, label in Bar(
         zip(samples["x_0"], samples["labels"].tolist(), strict=True),
         "queries",
         len(samples["x_0"]),

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from core.config import DATA_DIR, CollectionConfig
+from core.config import DATA_DIR, CollectionConfig, sets_folder
 from core.curvature import Curvature
 from core.datasets import Dataset, load_dataset
 from core.diffusion import denoiser_from_bytes
 from core.index import GradientIndex
+from core.prompts import check_captions
 from precompute.curvature import fit_curvature
 from precompute.fidelity import gallery_part, measure_fidelity
 from precompute.gradients import (
@@ -59,6 +60,7 @@ def compute(
         lambda: trained_weights(config, dataset, workspace, device)
     )
     denoiser = denoiser_from_bytes(weights).to(device)
+    check_captions(denoiser.unet, dataset.class_names)
     ekfac, kfac = fit_curvature(config, dataset, denoiser, workspace)
     samples = first_one_first(
         lambda: make_samples(config, denoiser, dataset, workspace)
@@ -114,8 +116,25 @@ def shipped_weights(config: CollectionConfig) -> bytes | None:
 def trained_weights(
     config: CollectionConfig, dataset: Dataset, workspace: Workspace, device: str
 ) -> bytes:
-    """Return the denoiser that ships, or else train it."""
+    """Return the denoiser that was imported or ships, or else train it."""
+    if config.train.imported:
+        return imported_weights(config)
     return shipped_weights(config) or train(config, dataset, workspace, device)
+
+
+def imported_weights(config: CollectionConfig) -> bytes:
+    """Return the denoiser that was trained elsewhere.
+
+    Raises:
+        FileNotFoundError: If it is not there any more.
+    """
+    path = sets_folder() / config.train.imported
+    if not path.exists():
+        raise FileNotFoundError(
+            f"The imported model '{path}' is gone. Import it again with `python -m "
+            "precompute import-model`."
+        )
+    return path.read_bytes()
 
 
 def ship_weights(config: CollectionConfig, weights: bytes) -> Path:

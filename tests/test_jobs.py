@@ -142,8 +142,8 @@ def test_time_left_follows_the_rate_of_the_current_step():
     reached.clear()
     gate.set()
     assert job.finished.wait(PATIENCE)
-    assert job.report(0).doing == "two"
-    assert job.report(0).seconds_left is None
+    assert job.report().doing == "two"
+    assert job.report().seconds_left is None
 
 
 def test_job_that_has_not_started_says_so():
@@ -154,3 +154,123 @@ def test_job_that_has_not_started_says_so():
     assert queue.report(second).status == WAITING
     gate.set()
     assert second.finished.wait(PATIENCE)
+
+
+def test_what_is_shown_early_is_there_until_the_end():
+    queue, shown, gate = JobQueue(), threading.Event(), threading.Event()
+
+    def work(job):
+        job(1, 2, "Measuring")
+        job.show("half")
+        shown.set()
+        gate.wait(5)
+        return "whole"
+
+    job = queue.ask("a", "me", work)
+    assert shown.wait(5) and job.early == "half" and job.result is None
+    gate.set()
+    assert job.finished.wait(5)
+    assert job.result == "whole" and job.early is None
+
+
+def test_visitors_take_turns():
+    """Who asks much waits for others between; nobody waits for two jobs of one."""
+    queue, gate, ran = JobQueue(), threading.Event(), []
+    queue.ask("first", "ann", held(gate))
+    asked = [("ann", 1), ("ann", 2), ("ann", 3), ("bob", 1), ("cem", 1), ("bob", 2)]
+    jobs = {
+        name: queue.ask(
+            str(name), name[0], lambda progress, name=name: ran.append(name)
+        )
+        for name in asked
+    }
+    order = [("bob", 1), ("cem", 1), ("ann", 1), ("bob", 2), ("ann", 2), ("ann", 3)]
+    ahead = {name: queue.report(job, name[0]).ahead for name, job in jobs.items()}
+    assert sorted(ahead, key=ahead.get) == order
+    assert [queue.report(jobs[name], name[0]).people for name in order[:3]] == [1, 2, 2]
+    gate.set()
+    wait_until(lambda: len(ran) == len(order))
+    assert ran == order
+
+
+def test_who_asks_again_at_once_starves_nobody():
+    """A visitor whose every answer leads to a question lets a waiting one pass."""
+    queue, ran = JobQueue(), []
+
+    def ask_on(number):
+        def work(progress):
+            ran.append(("ann", number))
+            if number < 20:
+                queue.ask(f"ann {number + 1}", "ann", ask_on(number + 1))
+            time.sleep(0.002)
+
+        return work
+
+    gate = threading.Event()
+    queue.ask("held", "zoe", held(gate))
+    queue.ask("ann 1", "ann", ask_on(1))
+    for number in range(3):
+        queue.ask(f"bob {number}", "bob", lambda p, n=number: ran.append(("bob", n)))
+    gate.set()
+    wait_until(lambda: len(ran) == 23)
+    places = [ran.index(("bob", number)) for number in range(3)]
+    assert places[0] <= 1 and places[1] <= 3 and places[2] <= 5, ran
+
+
+def test_a_cancelled_question_costs_no_turn():
+    """Who takes a question back and asks another stands where the first one stood."""
+    queue, gate = JobQueue(), threading.Event()
+    queue.ask("held", "ann", held(gate))
+    for _ in range(5):
+        job = queue.ask("mistake", "bob", lambda progress: None)
+        queue.leave(job, "bob")
+    job = queue.ask("meant", "bob", lambda progress: None)
+    other = queue.ask("other", "cem", lambda progress: None)
+    assert [queue.report(one).ahead for one in (job, other)] == [1, 2]
+    gate.set()
+
+
+def test_people_are_counted_not_questions():
+    """Two questions of one visitor and one's own are one person before."""
+    queue, gate = JobQueue(), threading.Event()
+    queue.ask("held", "ann", held(gate))
+    queue.ask("mine before", "bob", lambda progress: None)
+    queue.ask("ann 2", "ann", lambda progress: None)
+    mine = queue.ask("mine", "bob", lambda progress: None)
+    report = queue.report(mine, "bob")
+    assert (report.people, report.ahead) == (1, 3)
+    gate.set()
+
+
+def test_the_job_of_one_who_went_away_stops(monkeypatch):
+    """After a while of patience, whether it waits or runs; others' jobs go on."""
+    monkeypatch.setattr("core.jobs.LOOK_EVERY", 0.01)
+    monkeypatch.setattr("core.jobs.PATIENCE", 0.1)
+    gone, gate = set(), threading.Event()
+    queue = JobQueue(is_there=lambda owner: owner not in gone)
+    running = queue.ask("running", "ann", held(gate))
+    waiting = queue.ask("waiting", "ann", lambda progress: None)
+    shared = queue.ask("shared", "ann", lambda progress: "kept")
+    queue.ask("shared", "bob", lambda progress: "kept")
+    time.sleep(0.2)
+    assert not running.finished.is_set()
+    gone.add("ann")
+    time.sleep(0.04)
+    gone.clear()  # back in time, as when a page is loaded again
+    time.sleep(0.15)
+    assert not running.finished.is_set()
+    gone.add("ann")
+    assert shared.finished.wait(PATIENCE)
+    assert (running.status, waiting.status) == (STOPPED, STOPPED)
+    assert shared.result == "kept"
+    gate.set()
+
+
+def test_what_is_kept_of_visitors_is_bounded():
+    """Thousands who came and went leave nothing in the queue."""
+    queue = JobQueue(max_kept=2)
+    for number in range(500):
+        job = queue.ask(str(number), f"visitor {number}", lambda progress: None)
+        assert job.finished.wait(PATIENCE)
+    wait_until(lambda: not queue._line)
+    assert len(queue._turns) < 5 and len(queue._kept) == 2

@@ -14,9 +14,18 @@ from tests.benchmarks import (
     estimators,
     fidelity,
     gradients,
+    kills,
+    lora,
+    map,
     noise,
+    pictures,
+    plan,
     queries,
+    scale,
     self_influence,
+    soak,
+    stable_diffusion,
+    waits,
 )
 
 BENCHMARKS = {
@@ -26,9 +35,19 @@ BENCHMARKS = {
     "fidelity": fidelity.run,
     "gradients": gradients.run,
     "growth": gradients.run_growth,
+    "kills": kills.run,
+    "lora": lora.run,
+    "map": map.run,
     "noise": noise.run,
+    "pictures": pictures.run,
+    "plan": plan.run,
     "queries": queries.run,
+    "scale": scale.run,
     "self_influence": self_influence.run,
+    "soak": soak.run,
+    "stable_diffusion": stable_diffusion.run,
+    "stable_diffusion_pass": stable_diffusion.run_pass,
+    "waits": waits.run,
     "self_influence_methods": self_influence.run_methods,
 }
 

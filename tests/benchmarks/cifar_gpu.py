@@ -10,17 +10,16 @@ precision. Interrupted, the same command goes on from what the JSON file holds.
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from diffusers import DDPMScheduler, UNet2DModel
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from core.config import CollectionConfig, CurvatureConfig, ModelConfig
+from core.config import CollectionConfig, CurvatureConfig, DataConfig, ModelConfig
 from core.curvature import (
     Eigenbasis,
     Samples,
@@ -29,11 +28,12 @@ from core.curvature import (
     fit_factors,
 )
 from core.datasets import Dataset
-from core.diffusion import Denoiser
+from core.diffusion import Denoiser, make_denoiser
 from core.draws import keyed_generator, make_draws
 from core.gradients import fold_gradients
 from core.measurements import loss
 from core.parameters import Layout, parameter_layout
+from core.recipes import cifar
 from precompute.curvature import curvature_samples
 from precompute.workspace import write_atomically
 from tests.benchmarks.machine import facts
@@ -65,26 +65,14 @@ TINY_SIZE = Size(2, 4, 8, 4, (8, 8, 8, 8), 16, 4, 256)
 
 def paper_denoiser(size: Size) -> Denoiser:
     """Return the paper's CIFAR UNet (App. J.2) with random weights; no classes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        unet = UNet2DModel(
-            sample_size=size.image_size,
-            in_channels=3,
-            out_channels=3,
-            block_out_channels=size.widths,
-            layers_per_block=2,
-            down_block_types=("DownBlock2D", "AttnDownBlock2D", *["DownBlock2D"] * 2),
-            up_block_types=("UpBlock2D", "UpBlock2D", "AttnUpBlock2D", "UpBlock2D"),
-            attention_head_dim=None,
-            dropout=0.1,  # does nothing in evaluation
-            resnet_time_scale_shift="scale_shift",
-            norm_eps=1e-6,
-            norm_num_groups=size.norm_num_groups,
-            flip_sin_to_cos=False,
-            freq_shift=1,
-            downsample_padding=0,
-        )
-    return Denoiser(unet, DDPMScheduler(1000)).eval()
+    recipe = cifar("cifar", DataConfig())
+    model = replace(
+        recipe.model,
+        block_out_channels=size.widths,
+        norm_num_groups=size.norm_num_groups,
+    )
+    generator = keyed_generator(0, "random weights")
+    return make_denoiser(model, size.image_size, 3, 0, generator).eval()
 
 
 def random_dataset(size: Size) -> Dataset:

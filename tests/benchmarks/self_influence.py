@@ -31,7 +31,7 @@ def run(
 ) -> dict:
     """Return each picture's own rank under the sketch and, if here, the full index."""
     explorer = open_explorer(collection, root)
-    explorer.warm_up()
+    explorer.engine.warm_up()
     if explorer.engine.scoring.indexed is None:
         forms = tuple(form for form in forms if form != "full")
     result = {
@@ -70,7 +70,7 @@ def run_methods(collection: str, root: Path | None, num_draws: int = 64) -> dict
     Methods whose files are not there are listed with the sentence that says why.
     """
     explorer = open_explorer(collection, root)
-    explorer.warm_up()
+    explorer.engine.warm_up()
     facts = explorer.method_facts().set_index("method")
     result = {
         "collection": f"{collection} {explorer.fingerprint[:12]}",

@@ -1,0 +1,106 @@
+"""Visitors who come, ask and go for half an hour: does the app's memory stay flat?
+
+A server of its own answers eight visitors at a time. Each asks a few questions at
+random about pictures, seeds, lenses and pages, closes the tab, now and then
+in the middle of an answer, and another one comes. Linux only.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from core.config import DATA_DIR
+from core.explorer import open_explorer
+from tests.benchmarks import machine
+from tests.server import running_app
+from tests.visitors import Visitor
+
+SECONDS = 1800
+VISITORS = 8
+WARM = 0.33  # of the time, until caches are full
+LENSES = (
+    "ekfac.loss",
+    "kfac.elbo",
+    "ekfac.loss.0-500",
+    "gradient.loss",
+    "clip",
+    "pixel",
+)
+PAGES = ("", "", "", "measurements", "timesteps", "methods", "groups", "collections")
+WAIT = 240  # seconds for one page
+
+
+def run(collection: str, root: Path | None, seconds: float = SECONDS) -> dict:
+    """Return memory over time, and how many answers were given and went wrong."""
+    root = root or DATA_DIR / "collections"
+    explorer = open_explorer(collection, root)
+    examples = [int(example) for example in explorer.examples.table.index]
+    samples = [int(sample) for sample in explorer.gallery.index]
+    explorer.close()
+    counts, end = Counter(), time.monotonic() + seconds
+
+    def link(chance: random.Random) -> str:
+        lenses = "~".join(chance.sample(LENSES, 2))
+        which = chance.choice([
+            f"example={chance.choice(examples)}",
+            f"sample={chance.choice(samples)}",
+            f"seed={chance.randrange(10**6)}&sampler=ddim&steps=5&guidance=1",
+        ])
+        return f"collection={collection}&{which}&lenses={lenses}"
+
+    def visit(number: int, address: str) -> None:
+        chance = random.Random(f"soak/{number}")
+        while time.monotonic() < end:
+            visitor = Visitor(address)
+            for _ in range(chance.randint(1, 4)):
+                page = chance.choice(PAGES)
+                visitor.ask(link(chance), page)
+                if chance.random() < 0.1:
+                    visitor.wait_until(lambda page: False, chance.uniform(0, 2))
+                    counts["left in the middle"] += 1
+                    break
+                wait = min(WAIT, max(5.0, end - time.monotonic() + 20))
+                done = visitor.wait_until(lambda page: not page.progress, wait)
+                counts["answered" if done else "not answered in time"] += 1
+            counts["tracebacks"] += len(visitor.errors)
+            counts["visits"] += 1
+            visitor.close()
+
+    with running_app(root) as server:
+        threads = [
+            threading.Thread(target=visit, args=(number, server.address))
+            for number in range(VISITORS)
+        ]
+        for thread in threads:
+            thread.start()
+        times, megabytes = [], []
+        while time.monotonic() < end:
+            times.append(seconds - (end - time.monotonic()))
+            megabytes.append(server.megabytes())
+            time.sleep(min(5.0, seconds / 60))
+        for thread in threads:
+            thread.join()
+    times, megabytes = np.array(times), np.array(megabytes)
+    warm = times > WARM * seconds
+    slope = np.polyfit(times[warm], megabytes[warm], 1)[0]
+    return {
+        "collection": collection,
+        "seconds": round(seconds),
+        "visitors_at_once": VISITORS,
+        **counts,
+        "megabytes": {
+            "start": round(megabytes[0]),
+            "warm": round(megabytes[warm][0]),
+            "end": round(megabytes[-1]),
+            "most": round(megabytes.max()),
+        },
+        "slope_megabytes_per_minute": round(60 * slope, 2),
+        "curve_megabytes": [
+            round(m) for m in megabytes[:: max(1, len(megabytes) // 40)]
+        ],
+        "machine": machine.processor(),
+    }

@@ -7,6 +7,7 @@ PYTHON ?= python3
 ADDRESS ?= localhost
 PORT ?= 8501
 PYTEST_ARGS ?=
+WORKERS ?= 2
 
 BIN := $(VENV)/bin
 export HF_HUB_OFFLINE := 1
@@ -17,12 +18,14 @@ app: install
 	$(BIN)/streamlit run app.py --server.address $(ADDRESS) --server.port $(PORT) \
 		--server.showEmailPrompt false --browser.gatherUsageStats false
 
-# Every check runs, so that one call shows all that is wrong.
+# Every check runs, so that one call shows all that is wrong. One thread per process:
+# more would wait for each other.
 test: install
 	@failed=0; \
 	$(BIN)/ruff check . || failed=1; \
 	$(BIN)/ruff format --check . || failed=1; \
-	$(BIN)/python -m pytest $(PYTEST_ARGS) || failed=1; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
+		--no-loadscope-reorder $(PYTEST_ARGS) || failed=1; \
 	exit $$failed
 
 # The copy of requirements.txt inside the environment says what is installed there. It

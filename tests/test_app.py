@@ -1,5 +1,6 @@
 """Every page, driven as a visitor does, on a real tiny collection."""
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -7,10 +8,15 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from core.explorer import open_explorer
-from core.lenses import METHODS, Lens
+from core import findings
+from core.evidence import evidence_folder, write_evidence
+from core.evidence_tables import TABLES, make_table
+from core.explorer import Explorer, open_explorer
+from core.lenses import METHODS, Lens, has_timesteps
+from core.trust import lens_trust
 from pages import lens_picker, waiting
 from pages.words import sentence, text
+from tests.toy_evidence import full_evidence
 
 APP = Path(__file__).resolve().parent.parent / "app.py"
 PATIENCE = 120  # seconds, on a busy machine
@@ -96,6 +102,7 @@ def test_page_opens_without_an_error(tiny_collection, monkeypatch, page):
         ("measurements", ["measured_0", "measured_1"]),
         ("timesteps", ["heat", "band_tops"]),
         ("methods", ["method_ekfac", "method_clip", "damped_strips"]),
+        ("groups", ["members"]),
     ],
 )
 def test_page_fills_with_pictures(tiny_collection, monkeypatch, page, shown):
@@ -104,6 +111,41 @@ def test_page_fills_with_pictures(tiny_collection, monkeypatch, page, shown):
     assert not app.exception
     assert "How to read this" in words(app)
     assert all(key in app.session_state for key in shown), list(app.session_state)
+
+
+@pytest.mark.parametrize(
+    ("page", "at_once", "later"),
+    [
+        ("", ["lens_0", "lens_1"], []),
+        ("pages/measurements.py", ["measured_0", "measured_1"], []),
+        ("pages/timesteps.py", [], ["heat", "band_tops"]),
+        ("pages/methods.py", [], ["damped_strips"]),
+        ("pages/map.py", ["picked_tiles"], ["map"]),
+        ("pages/groups.py", ["members"], []),
+    ],
+)
+def test_job_that_ends_while_the_page_is_drawn_is_shown(
+    tiny_collection, monkeypatch, page, at_once, later
+):
+    """A page that looked just before the end draws itself anew, on its own."""
+    looks, result_now = [], waiting.result_now
+
+    def looked_too_early(slot):
+        looks.append(result_now(slot))
+        assert waiting._jobs()[slot].finished.wait(PATIENCE)
+        return looks[-1]
+
+    monkeypatch.setattr(waiting, "wait_briefly", lambda jobs: None)
+    monkeypatch.setattr(waiting, "result_now", looked_too_early)
+    waiting.job_queue.clear()  # what others asked is not kept
+    example = first_example(tiny_collection)
+    link = {"example": str(example), "picked": str(example)}
+    app = open_app(tiny_collection, monkeypatch, page, **link)
+    assert not app.exception, app.exception
+    assert looks[0] is None and any(look is not None for look in looks)
+    assert all(key in app.session_state for key in at_once), list(app.session_state)
+    wait_for_jobs(app)
+    assert all(key in app.session_state for key in later), list(app.session_state)
 
 
 def test_leaving_a_page_leaves_its_jobs(tiny_collection, monkeypatch):
@@ -170,7 +212,7 @@ def test_every_lens_survives_the_link():
     ranges = (None, (0, 500), (250, 1000))
     for method in METHODS:
         for measurement in ("loss", "elbo", "noise-loss", "trajectory"):
-            for timesteps in ranges if lens_picker.has_timesteps(method) else (None,):
+            for timesteps in ranges if has_timesteps(method) else (None,):
                 lens = Lens(method, measurement, timesteps)
                 code = lens_picker.code_of(lens)
                 assert lens_picker.lens_of(code).canonical() == lens.canonical(), code
@@ -218,7 +260,7 @@ def test_damping_re_ranks(tiny_collection, monkeypatch):
     """The own damping agrees with itself; a huge one gives another order."""
     app = wait_for_jobs(open_app(tiny_collection, monkeypatch, "pages/methods.py"))
     assert "whole order +1.00" in words(app)
-    app = wait_for_jobs(app.select_slider(key="damping").set_value(4).run())
+    app = wait_for_jobs(app.select_slider(key="damping_choice").set_value(4).run())
     assert "agrees with the own damping" in words(app)
     assert "whole order +1.00" not in words(app)
 
@@ -335,3 +377,155 @@ def test_text_from_data_cannot_become_markdown():
 def test_quoted_commands_in_errors_stay_code():
     said = sentence(LookupError("No [x]. Run `python -m precompute build`."))
     assert said == "No \\[x\\]\\. Run `python -m precompute build`\\."
+
+
+# --- what retraining says -----------------------------------------------------------
+
+
+def plain(app: AppTest) -> str:
+    """Return all text on the page as it is read, without its escapes."""
+    return words(app).replace("\\", "").replace("\u2060", "")
+
+
+def beside(root: Path, folder: Path) -> Path:
+    """Link what lies in a folder of collections into another."""
+    for path in root.iterdir():
+        if path.is_file():
+            os.link(path, folder / path.name)
+    return folder
+
+
+def test_evidence_says_what_was_not_measured_and_how_to(tiny_collection, monkeypatch):
+    """The command names the preset; what was measured without retraining is there."""
+    app = open_app(tiny_collection, monkeypatch, "pages/evidence.py")
+    assert not app.exception and len(app.info) == 1
+    flags = "--collection glyphs --preset tiny"
+    assert f"`python -m precompute retrain {flags}`" in app.info[0].value
+    assert f"`python -m precompute evidence {flags}`" in app.info[0].value
+    assert "Measured when it was built" in words(app)
+    scores = wait_for_jobs(open_app(tiny_collection, monkeypatch))
+    assert words(scores).count("not tested by retraining") == 2
+
+
+@pytest.mark.parametrize("measurement", ["loss", "elbo", "log-probability"])
+def test_evidence_says_beside_each_figure_what_it_shows(
+    tested_collection, monkeypatch, measurement
+):
+    """Each sentence is made of the same table as its figure."""
+    app = open_app(tested_collection, monkeypatch, "pages/evidence.py")
+    chosen = app.segmented_control(key="tested_choice")
+    app = chosen.set_value(measurement).run()
+    assert not app.exception and not app.info and not app.warning
+    evidence = open_explorer("glyphs", tested_collection).evidence()
+    tables = {name: make_table(evidence, name, measurement) for name in TABLES}
+    expected = [
+        findings.lds_finding(tables["lds"]),
+        findings.damping_finding(tables["damping"]),
+        findings.draws_finding(tables["ablation"]),
+        findings.format_finding(tables["ablation"]),
+        findings.substitution_finding(tables["ablation"], measurement),
+        findings.timestep_finding(tables["timesteps"]),
+        findings.removal_finding(tables["removal"], measurement),
+        findings.rise_finding(tables["observations"], measurement),
+    ]
+    shown = words(app)
+    assert all(text(said) in shown for said in expected)
+
+
+def test_another_method_can_be_compared_with_what_was_measured(
+    tested_collection, monkeypatch
+):
+    app = open_app(tested_collection, monkeypatch, "pages/evidence.py")
+    assert "EK-FAC misses the measured change" in plain(app)
+    app.selectbox(key="compared_choice").set_value("clip").run()
+    assert "CLIP misses the measured change" in plain(app)
+    assert "random" not in app.selectbox(key="compared_choice").options
+
+
+def test_evidence_without_removals_says_how_to_make_them(
+    tiny_collection, tmp_path, monkeypatch
+):
+    """And eight subsets are the fewest to calibrate on; each card speaks for itself."""
+    root = beside(tiny_collection, tmp_path)
+    explorer = open_explorer("glyphs", root)
+    settings = explorer.provenance["settings"]
+    few = full_evidence(settings, explorer.num_examples, num_subsets=6, removals=False)
+    write_evidence(evidence_folder(root, explorer.config), few)
+    app = open_app(root, monkeypatch, "pages/evidence.py")
+    assert not app.exception
+    assert "No model was trained without the pictures that matter most" in plain(app)
+    flags = "--collection glyphs --preset tiny"
+    assert f"retrain {flags} --removals" in app.code[0].value
+    assert len(app.info) == 1 and "too few to calibrate on" in app.info[0].value
+
+
+def test_damaged_evidence_is_one_sentence(tiny_collection, tmp_path, monkeypatch):
+    """On the page Evidence; the scores elsewhere count as not tested."""
+    root = beside(tiny_collection, tmp_path)
+    folder = evidence_folder(root, open_explorer("glyphs", root).config)
+    folder.mkdir()
+    (folder / "recipe.json").write_text("{")
+    app = open_app(root, monkeypatch, "pages/evidence.py")
+    assert not app.exception and len(app.info) == 1
+    assert "is damaged" in app.info[0].value
+    app = wait_for_jobs(app.switch_page("pages/explore.py").run())
+    assert not app.exception
+    assert words(app).count("not tested by retraining") == 2
+
+
+@pytest.mark.parametrize("page", ["", "measurements", "timesteps", "methods"])
+def test_every_score_carries_its_trust(tested_collection, monkeypatch, page):
+    """The LDS of the very lens, and what no retrained model measured is said so."""
+    page = f"pages/{page}.py" if page else ""
+    codes = "ekfac.elbo~clip~ekfac.loss.0-250~ekfac.trajectory"
+    link = {"sample": "0", "lenses": codes}
+    app = wait_for_jobs(open_app(tested_collection, monkeypatch, page, **link))
+    assert not app.exception
+    evidence = open_explorer("glyphs", tested_collection).evidence()
+    lenses = {
+        "": [("ekfac", "elbo"), ("clip", "loss"), ("ekfac", "loss", (0, 250))],
+        "pages/measurements.py": [("ekfac", "loss"), ("ekfac", "elbo")],
+        "pages/timesteps.py": [("ekfac", "loss")],
+        "pages/methods.py": [("ekfac", "loss"), ("kfac", "loss"), ("clip", "loss")],
+    }
+    sources = ("", "sketch")
+    for lens in lenses[page]:
+        marks = [lens_trust(evidence, *lens, source=source).words for source in sources]
+        assert any(mark in plain(app) for mark in marks), (lens, marks)
+    untested = "not tested by retraining" in words(app)
+    assert untested == (page != "pages/timesteps.py")
+
+
+def test_a_part_of_the_picture_was_never_tested(tested_collection, monkeypatch):
+    link = {"sample": "0", "region": "2,2,10,12", "lenses": "ekfac.loss"}
+    app = wait_for_jobs(open_app(tested_collection, monkeypatch, **link))
+    assert "not tested by retraining" in words(app)
+    assert "LDS of this lens" not in words(app)
+
+
+def test_half_of_the_draws_is_shown_while_the_rest_is_measured(
+    tiny_collection, monkeypatch
+):
+    """The column says how many draws its strips rest on; then come all."""
+    gate, answer = threading.Event(), Explorer.answer
+
+    def slow(self, query, lens, progress=None, early=None):
+        def show(half):
+            early(half)
+            gate.wait(PATIENCE)
+
+        return answer(self, query, lens, progress, early and show)
+
+    monkeypatch.setattr(Explorer, "answer", slow)
+    example = str(open_explorer("glyphs", tiny_collection).examples.table.index[7])
+    try:
+        link = {"example": example, "lenses": "ekfac.noise-loss"}
+        app = open_app(tiny_collection, monkeypatch, **link)
+        wait_for(app, "first 32 of 64 draws")
+        assert "lens_0" in app.session_state
+        assert any(button.label == "Cancel" for button in app.button)
+        assert "How to read this" not in words(app)
+    finally:
+        gate.set()
+    wait_for(app, "How to read this")
+    assert "first 32 of 64 draws" not in words(app)

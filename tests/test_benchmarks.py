@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from core.parameters import parameter_layout
-from tests.benchmarks import cifar_gpu, peers
+from tests.benchmarks import cifar_gpu, peers, scale, stable_diffusion
 from tests.toys import random_samples, tiny_denoiser
 
 
@@ -17,6 +17,14 @@ def test_the_paper_unet_has_its_size():
         denoiser = cifar_gpu.paper_denoiser(cifar_gpu.GPU_SIZE)
     count = sum(p.numel() for p in denoiser.unet.parameters())
     assert round(count / 1e6, 1) == 38.3
+
+
+def test_stable_diffusion_and_its_lora_have_their_sizes():
+    """What is published of SD 1.5, and of a LoRA of rank 16 around its attention."""
+    unet = stable_diffusion.adapted_unet(16)
+    adapters = parameter_layout(unet).num_params
+    assert sum(p.numel() for p in unet.parameters()) - adapters == 859_520_964
+    assert adapters == 3_188_736
 
 
 def test_the_cifar_timing_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -36,6 +44,17 @@ def test_the_cifar_timing_goes_on_where_it_stopped(tmp_path, monkeypatch):
     stored = json.loads(out.with_suffix(".part.json").read_text())["parts"]
     assert stored["gradients"]["samples"] == 8
     assert "the paper 3.51 hours on an NVIDIA A100" in result["lines"][0]
+
+
+def test_a_large_index_is_asked_in_bounded_memory(monkeypatch):
+    """Its last shard is not whole; equal vectors have equal scores in all shards."""
+    monkeypatch.setattr(scale, "EXAMPLES", 3 * scale.SHARD_EXAMPLES + 7)
+    monkeypatch.setattr(scale, "BYTES", 512)
+    found = scale.run("", None)["bits"]
+    assert list(found) == ["8", "1"]
+    for bits in found.values():
+        assert bits["equal_vectors_score_alike"]
+        assert bits["gigabytes"] == pytest.approx(775 * (512 + 4) / 1e9)
 
 
 def test_a_missing_kronfluence_is_said_and_skipped(monkeypatch):

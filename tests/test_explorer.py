@@ -24,7 +24,7 @@ def plain_scores(explorer, query, num_draws):
     engine = explorer.engine
     denoiser, layout = engine.denoiser, engine.layout
     curvature = Curvature(engine.basis, engine.scoring.eigenvalues["ekfac"])
-    x_0 = query.x_0 if query.x_0 is not None else engine.encode(query.pixels)
+    x_0 = engine.x_0(query)
     draws = query_draws(denoiser, num_draws, CONFIG.seed)
     gradient, _ = fold_gradients(
         loss, denoiser, layout, torch.from_numpy(x_0), query.label, draws, 1
@@ -171,6 +171,7 @@ def test_a_long_question_can_be_cancelled(tiny_explorer):
     query = tiny_explorer.query_from_example(9)
     with pytest.raises(Cancelled):
         tiny_explorer.answer(query, Lens(num_draws=8), stop)
+    seen = [step for step in seen if step[2] != "Loading the model"]
     assert seen == [(1, 4, "Measuring"), (2, 4, "Measuring")]
     with pytest.raises(Cancelled):
         tiny_explorer.generate(0, 1, "ddpm", 1000, 1.0, stop)
@@ -209,3 +210,39 @@ def test_the_clearest_sample_is_nearest_to_a_training_picture(tiny_explorer):
         for sample in tiny_explorer.gallery.index
     }
     assert tiny_explorer.clearest_sample() == max(clearness, key=clearness.get)
+
+
+def test_asking_for_early_scores_changes_no_bit_of_the_answer(tiny_collection):
+    """Half of the draws come first, with their own errors; the end is the same."""
+    answers, early = [], []
+    for wanted in (None, early.append):
+        explorer = open_explorer("glyphs", tiny_collection)
+        example = int(explorer.examples.table.index[3])
+        query = explorer.query_from_example(example)
+        answers.append(explorer.answer(query, Lens(), early=wanted))
+        explorer.close()
+    without, with_early = answers
+    assert np.array_equal(without.scores, with_early.scores)
+    assert np.array_equal(without.standard_errors, with_early.standard_errors)
+    assert without.value == with_early.value and without.note == with_early.note
+    (half,) = early
+    assert half.lens.num_draws == 32 and half.note == "first 32 of 64 draws"
+    assert np.isfinite(half.standard_errors).all()
+    assert not np.array_equal(half.scores, without.scores)
+    assert np.corrcoef(half.scores, without.scores)[0, 1] > 0.5
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_answers_do_not_depend_on_the_threads_of_who_asks(tiny_collection, threads):
+    """A page and a command, whatever ran in them before, get the same bits."""
+    before, answers = torch.get_num_threads(), []
+    try:
+        for progress in (None, lambda done, total, doing: None):  # loads in a thread
+            torch.set_num_threads(threads)
+            explorer = open_explorer("glyphs", tiny_collection)
+            query = explorer.query_from_example(5)
+            answers.append(explorer.answer(query, Lens(num_draws=8), progress))
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_array_equal(answers[0].scores, answers[1].scores)
+    np.testing.assert_array_equal(*(answer.standard_errors for answer in answers))

@@ -186,7 +186,7 @@ def test_columns_share_one_gradient(explorer):
         measured.append(what)
 
     answers = explorer.answers(query, lenses, note)
-    assert measured == ["Measuring"] * 4  # the folds of one gradient
+    assert measured.count("Measuring") == 4  # the folds of one gradient
     assert len({answer.value for answer in answers}) == 1
 
 

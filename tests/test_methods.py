@@ -20,6 +20,7 @@ from core.outputs import output_size, predict, square_norm
 from core.parameters import parameter_layout
 from core.publish import CollectionWriter
 from core.store import Collection, find_collection
+from core.tensor_files import read_tensors, tensors_file
 from precompute import methods
 from precompute.assemble import put_examples, put_file
 from precompute.curvature import fit_curvature
@@ -277,11 +278,11 @@ def test_a_file_of_another_collection_is_refused(tmp_path):
     """Another model, other settings and damage are three sentences."""
     write_collection(tmp_path)
     (path,) = compute(tmp_path, tmp_path / "work", "trak")
-    tensors, facts = safetensors.torch.load_file(path), read_facts(path)
+    tensors, facts = read_tensors(path)
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
 
     def refused(sentence, **changes):
-        metadata = {"facts": json.dumps(facts | changes)}
-        safetensors.torch.save_file(tensors, path, metadata)
+        path.write_bytes(tensors_file(tensors, facts | changes))
         with opened(tmp_path) as collection:
             with pytest.raises(ValueError, match=sentence):
                 _ = load_method(collection, "trak").projection

@@ -105,8 +105,8 @@ def test_two_processes_write_the_same_index_even_after_a_death(single, tmp_path)
 def test_kills_in_the_gradients_lose_one_chunk_each_and_change_no_bit(single, tmp_path):
     """Kill -9 after some chunks, a random moment into the next: finished ones stay."""
     folder = copied(tmp_path, single)
-    moments = np.random.default_rng(0).uniform(0, 0.1, 3)
-    for chunks, moment in zip((1, 3, 5), moments, strict=True):
+    moments = np.random.default_rng(0).uniform(0, 0.1, 2)
+    for chunks, moment in zip((1, 4), moments, strict=True):
         job = subprocess.Popen(
             command("gradients", folder, 1),
             stdout=subprocess.DEVNULL,

@@ -1,10 +1,12 @@
 """The stages from end to end: equal results however often they were interrupted."""
 
+import json
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,6 +22,8 @@ from precompute.build import build
 from precompute.curvature import curvature_samples
 from precompute.train import batch_indices, new_denoiser, train
 from precompute.workspace import open_workspace
+
+ROOT = Path(__file__).parent.parent
 
 
 def start_build(folder) -> subprocess.Popen:
@@ -78,7 +82,7 @@ def test_a_build_that_was_killed_resumes_to_the_same_collection(
     tiny_collection, tmp_path
 ):
     """Kill -9 at random moments, start again: the same content to the last bit."""
-    moments = np.random.default_rng(0).uniform(0.0, 4.0, 3)
+    moments = np.random.default_rng(0).uniform(0.0, 4.0, 2)
     for moment in moments:
         process = start_build(tmp_path)
         while process.poll() is None and not (tmp_path / "work").exists():
@@ -89,6 +93,18 @@ def test_a_build_that_was_killed_resumes_to_the_same_collection(
     process = start_build(tmp_path)
     assert process.wait(timeout=120) == 0, (tmp_path / "log").read_text()
     assert content(tmp_path) == content(tiny_collection)
+
+
+@pytest.mark.long
+def test_sixty_kills_in_every_stage_change_nothing(tmp_path):
+    """Of building, methods, answers, retraining and evidence: the same bytes."""
+    out = tmp_path / "kills.json"
+    command = [sys.executable, "-m", "tests.benchmarks", "kills", "--out", str(out)]
+    assert subprocess.run(command, cwd=ROOT).returncode == 0
+    result = json.loads(out.read_text())
+    assert result["differ"] == []
+    assert result["kills"] >= 50 and min(result["by_stage"].values()) > 0
+    (ROOT / "tests/benchmarks/results/kills.json").write_text(out.read_text())
 
 
 def test_the_command_and_the_explorer_agree(tiny_collection, tiny_explorer, tmp_path):

@@ -195,3 +195,23 @@ def test_questions_that_make_no_sense_are_refused():
             ask(denoiser, subject, measurement, (5, 5))
     with pytest.raises(ValueError, match="no noisy step in 18:19. It has 7, from"):
         ask(denoiser, subject, "trajectory", (18, 19))
+
+
+@pytest.mark.parametrize("timesteps", [None, (5, 15)])
+@pytest.mark.parametrize("measurement", MEASUREMENTS)
+def test_half_of_the_draws_is_half_of_the_answer(measurement, timesteps):
+    """Two whole folds, each balanced over timesteps; asking early changes no bit."""
+    denoiser, subject = toy()
+    halves = []
+    whole = ask(denoiser, subject, measurement, timesteps, on_half=halves.append)
+    (half,) = halves
+    assert half.folds.equal(whole.folds[: len(whole.folds) // 2])
+    assert half.value_error > 0
+    assert ask(denoiser, subject, measurement, timesteps).folds.equal(whole.folds)
+    draws = query_draws(denoiser, 16, SEED, measurement)
+    size = denoiser.num_train_timesteps
+    in_halves = [
+        torch.histc(part.double(), bins=2, min=0, max=size)
+        for part in draws.timesteps.split(8)
+    ]
+    assert (in_halves[0] - in_halves[1]).abs().max() <= 4

@@ -1,4 +1,4 @@
-"""What ships: the Glyphs collection opens anywhere, and its answers mean something."""
+"""What ships opens anywhere; its answers mean something, and its evidence is whole."""
 
 import subprocess
 from pathlib import Path
@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.config import DATA_DIR, collection_config
+from core.config import DATA_DIR, collection_config, config_from_dict
+from core.evidence_tables import make_table
 from core.explorer import Lens, open_explorer
 from core.store import Collection, find_collection
 from precompute.stages import shipped_weights
 from tests.benchmarks import self_influence
+from tests.test_app import app_runs_first, open_app, wait_for_jobs, words  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -30,18 +32,13 @@ def test_the_collection_is_whole():
         assert kinds["eigenvectors"]
 
 
-def test_the_collection_was_made_with_the_settings_in_the_code(glyphs):
+@pytest.mark.parametrize("name", ["glyphs", "fashion2"])
+def test_a_collection_was_made_with_the_settings_in_the_code(name):
     """The shipped weights and the collection belong to the present settings."""
-    config = collection_config("glyphs")
-    assert glyphs.provenance["settings"] == as_json(config.to_dict())
+    config = collection_config(name)
+    stored = open_explorer(name).provenance["settings"]
+    assert config_from_dict(stored) == config
     assert shipped_weights(config) is not None
-
-
-def as_json(value):
-    """Return a value as it comes back from JSON: tuples become lists."""
-    if isinstance(value, dict):
-        return {key: as_json(part) for key, part in value.items()}
-    return [as_json(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def test_the_gallery_is_answered_without_the_model(glyphs):
@@ -95,3 +92,38 @@ def test_what_ships_stays_small():
         pytest.skip("not a git checkout")
     assert max(sizes) < 60e6
     assert sum(sizes) < 150e6
+
+
+@pytest.mark.parametrize("measurement", ["loss", "elbo"])
+def test_influence_predicts_retraining_better_than_what_it_is_compared_with(
+    measurement,
+):
+    """The shipped evidence, recomputed: EK-FAC not below others by over one error."""
+    evidence = open_explorer("fashion2").evidence()
+    table = make_table(evidence, "lds", measurement).set_index("method")
+    own = table.loc["ekfac"]
+    assert own["num_subsets"] == 32 and own["num_samples"] == 20
+    assert own["lds"] > 3 * own["subset_error"]
+    for other in ("trak", "d-trak", "clip"):
+        assert own["lds"] > table.at[other, "lds"] - own["standard_error"], other
+    assert own["lds"] < table.at["retraining", "lds"]
+
+
+def test_the_damping_that_is_used_is_near_the_best():
+    """Within a tenth of the best LDS of the sweep, for the loss."""
+    table = make_table(open_explorer("fashion2").evidence(), "damping", "loss")
+    table = table[table["method"] == "ekfac"]
+    assert len(table) > 5
+    own = table[table["default"]]["lds"].item()
+    assert own > 0.9 * table["lds"].max()
+
+
+@pytest.mark.parametrize("name", ["glyphs", "fashion2"])
+def test_explore_opens_on_what_ships(name, monkeypatch):
+    """With classes and without; no traceback, and both columns filled."""
+    root = DATA_DIR / "collections"
+    app = wait_for_jobs(
+        open_app(root, monkeypatch, "pages/explore.py", collection=name, sample="0")
+    )
+    assert not app.exception and not app.error
+    assert "How to read this" in words(app)

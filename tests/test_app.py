@@ -128,14 +128,20 @@ def test_job_that_ends_while_the_page_is_drawn_is_shown(
     tiny_collection, monkeypatch, page, at_once, later
 ):
     """A page that looked just before the end draws itself anew, on its own."""
-    looks, result_now = [], waiting.result_now
+    looks, ask, result_now = [], waiting.ask, waiting.result_now
+    looked = threading.Event()
+
+    def ask_held(slot, key, work):
+        return ask(slot, key, lambda job: looked.wait(PATIENCE) and work(job))
 
     def looked_too_early(slot):
         looks.append(result_now(slot))
+        looked.set()
         assert waiting._jobs()[slot].finished.wait(PATIENCE)
         return looks[-1]
 
     monkeypatch.setattr(waiting, "wait_briefly", lambda jobs: None)
+    monkeypatch.setattr(waiting, "ask", ask_held)
     monkeypatch.setattr(waiting, "result_now", looked_too_early)
     waiting.job_queue.clear()  # what others asked is not kept
     example = first_example(tiny_collection)

@@ -9,7 +9,8 @@ table needs, so that anyone can make it again without training:
 - `scores.parquet`: a row per lens and sample: scores of all pictures for the lenses as
   the app asks them, and for those that only differ in a setting what they predict for
   the subsets, which is a thirtieth of the room;
-- `pictures.parquet`: samples that models without some pictures drew again.
+- `pictures.parquet`: samples that models without some pictures drew again;
+- `groups.parquet`: what is predicted where a whole group was left out.
 
 Knows numpy and pandas; no model.
 """
@@ -42,6 +43,11 @@ OWN = ""  # in place of a measurement: the method's own, or none
 # What says which retrained model a row is about.
 MODEL = ("kind", "subset", "seed", "method", "fraction", "about")
 PICTURE_COLUMNS = (*MODEL, "sample_id", "pixels", "shape")
+GROUP_COLUMNS = ("group", "sample_id", "share", "method", "measurement")
+GROUP_COLUMNS += ("predicted", "standard_error")
+# Columns of numbers that hardly repeat. Sorting their bytes by place saves a third.
+NUMBERS = ("value", "standard_error", "predicted", "scores.list.element")
+NUMBERS += ("predicted.list.element",)
 # A value without scores of its own is predicted by the scores for its bound.
 PREDICTED_BY = {"log-probability": "elbo"}
 
@@ -57,13 +63,18 @@ class Evidence:
             and `standard_error` (of the shared draws). `kind` is "full", "half" (of
             the pictures, with number `subset` and `seed`), "removed" (by a `method`, a
             `fraction` of them, for the sample it is `about`) or "disjoint" (`fraction`
-            of them, `subset` 0 or 1 of a pair that shares none). `low` and `high` are
-            a half-open range of timesteps, -1 for all.
+            of them, `subset` 0 or 1 of a pair that shares none). Without a whole group
+            the kind is "removed" too, `method` names the group (`group_name`) and
+            `about` is -1. `low` and `high` are a half-open range of timesteps, -1 for
+            all.
         scores: Columns of `LENS`, `sample_id`, `source`, `scores` (N numbers) and
             `predicted` (M numbers), one of which is None. NaN as damping is the
             collection's own; `variant` is empty for the lens as the app asks it.
         pictures: `PICTURE_COLUMNS`: what models drew from the samples' seeds, `pixels`
             as uint8 in the order of `shape`, (C, H, W).
+        groups: `GROUP_COLUMNS`: the change predicted for a sample by a lens as the app
+            asks it, with its error, when a group is left out; `share` is how much of
+            the sample's class is in the group.
     """
 
     recipe: dict
@@ -73,6 +84,15 @@ class Evidence:
     pictures: pd.DataFrame = field(
         default_factory=lambda: pd.DataFrame(columns=PICTURE_COLUMNS)
     )
+    groups: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame(columns=GROUP_COLUMNS)
+    )
+
+    @property
+    def num_halves(self) -> int:
+        """Return how many random subsets there are retrained models of."""
+        rows = self.measured["kind"] == "half"
+        return self.measured.loc[rows, "subset"].nunique()
 
     def target(
         self, measurement: str, low: int = -1, high: int = -1, seed: int | None = None
@@ -174,7 +194,7 @@ def read_evidence(folder: Path) -> Evidence:
     reading, tables = "recipe.json", {}
     try:
         recipe = json.loads((folder / reading).read_text())
-        for table in ("masks", "measured", "scores", "pictures"):
+        for table in ("masks", "measured", "scores", "pictures", "groups"):
             reading = f"{table}.parquet"
             with open(folder / reading, "rb") as file:
                 # Tables of before there were checksums have none.
@@ -226,14 +246,58 @@ def write_evidence(folder: Path, evidence: Evidence) -> None:
         "measured": evidence.measured,
         "scores": evidence.scores,
         "pictures": evidence.pictures,
+        "groups": evidence.groups,
     }.items():
         with written_whole(folder / f"{name}.parquet") as file:
             table.to_parquet(
-                file, index=False, compression="zstd", write_page_checksum=True
+                file,
+                index=False,
+                compression="zstd",
+                write_page_checksum=True,
+                use_byte_stream_split=list(NUMBERS),
+                use_dictionary=[name for name in table if name not in NUMBERS],
             )
     text = json.dumps(evidence.recipe, indent=1, sort_keys=True)
     with written_whole(folder / "recipe.json") as file:
         file.write(f"{text}\n".encode())
+
+
+def group_name(column: str, value: str) -> str:
+    """Return how a group of pictures is called that was left out: "style=noto"."""
+    return f"{column}={value}"
+
+
+def group_members(name: str, table: pd.DataFrame) -> np.ndarray:
+    """Return who is in a group, bool, shape (N,).
+
+    Args:
+        name: As `group_name` returns it.
+        table: The training pictures' metadata, a row each.
+
+    Raises:
+        LookupError: If there is no such column, or no picture with that value.
+    """
+    column, _, value = name.partition("=")
+    if column not in table:
+        raise LookupError(
+            f"The pictures have no column '{column}'. They have "
+            f"{', '.join(map(str, table.columns))}."
+        )
+    members = (table[column].astype(str) == value).to_numpy()
+    if not members.any():
+        known = sorted(table[column].astype(str).unique())
+        more = f" and {len(known) - 12} more" if len(known) > 12 else ""
+        raise LookupError(
+            f"No picture has '{value}' as its {column}. There are "
+            f"{', '.join(known[:12])}{more}."
+        )
+    return members
+
+
+def groups_left_out(measured: pd.DataFrame) -> list[str]:
+    """Return the groups that a model was trained without, in order of their names."""
+    removed = measured[measured["kind"] == "removed"]["method"].unique()
+    return sorted(name for name in removed if "=" in name)
 
 
 def default_lens(evidence: Evidence, method: str, measurement: str) -> dict:

@@ -147,6 +147,43 @@ def calibrated_scatter(
     return figure
 
 
+def group_scatter(
+    frame: pd.DataFrame, tones: list[str], x_title: str, y_title: str
+) -> go.Figure:
+    """Return measured against predicted changes of samples without a group.
+
+    Args:
+        frame: Columns `predicted`, `error` (of it; NaN draws no bar), `measured`,
+            `name` and `tone`, a row per sample and group.
+        tones: What the colours mean, in their order.
+        x_title: What was predicted.
+        y_title: What was measured.
+    """
+    figure = go.Figure()
+    for number, tone in enumerate(tones):
+        rows = frame[frame["tone"] == tone]
+        figure.add_scatter(
+            x=rows["predicted"],
+            y=rows["measured"],
+            name=for_figure(tone),
+            mode="markers",
+            marker={
+                "size": 8,
+                "opacity": 0.7,
+                "color": SERIES[number % len(SERIES)],
+                "symbol": SYMBOLS[number % len(SYMBOLS)],
+            },
+            error_x={"array": rows["error"], **ERROR_BAR},
+            text=rows["name"].map(for_figure),
+            hovertemplate="%{text}: predicted %{x:.3~g}, measured %{y:.3~g}"
+            "<extra></extra>",
+        )
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(title=x_title, zeroline=True)
+    figure.update_yaxes(title=y_title, zeroline=True)
+    return finish(figure, height=340, top=52)
+
+
 def collapse_curves(table: pd.DataFrame) -> go.Figure:
     """Return how alike two models' costs and pictures are, over their pictures.
 

@@ -9,11 +9,12 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from core.evaluation import Calibration, calibrate, mean_and_error
+from core.evaluation import Calibration, calibrate, lds, mean_and_error
 from core.evidence import (
     CEILING,
     FIGURES,
     NOTHING,
+    OWN,
     PREDICTED_BY,
     RANDOM,
     Evidence,
@@ -21,6 +22,7 @@ from core.evidence import (
     default_lens,
     default_rows,
     figures,
+    groups_left_out,
     same_lens,
 )
 
@@ -254,6 +256,72 @@ def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     return table.sort_values(["fraction", "method", "sample_id"], ignore_index=True)
 
 
+def group_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return predicted and measured change of each sample when a group is left out.
+
+    A row per group, sample and method. `measured` is the cost in the model that was
+    trained without the group less that in the one of the same seed that saw every
+    picture; `predicted` is the sum of the group's scores over N, with its error;
+    `share` is how much of the sample's class is in the group.
+    """
+    columns = ["group", "sample_id", "share", "method", "predicted"]
+    columns += ["standard_error", "measured"]
+    change = changes_without_groups(evidence, measurement)
+    if evidence.groups.empty or change.empty:
+        return pd.DataFrame(columns=columns)
+    scored = (PREDICTED_BY.get(measurement, measurement), OWN)
+    rows = evidence.groups[evidence.groups["measurement"].isin(scored)]
+    places = zip(rows["sample_id"], rows["group"], strict=True)
+    rows = rows.assign(measured=[change.at[place] for place in places])
+    return rows[columns].reset_index(drop=True)
+
+
+def changes_without_groups(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return the measured changes, a row per sample and a column per group left out."""
+    costs = evidence.measured.query(
+        "kind == 'removed' and measurement == @measurement and low == -1"
+    )
+    groups = groups_left_out(costs)
+    if not groups:
+        return pd.DataFrame()
+    costs = costs.pivot_table("value", "sample_id", "method")
+    return costs[groups].sub(costs[NOTHING], axis=0)
+
+
+def group_summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per method of a `group_table`: how well it foretells what happens.
+
+    `correlation` is Spearman's over all pairs of group and sample; `within` the mean
+    over samples of that over the groups, with its error (NaN for less than three);
+    `first` the share of samples for which the group of the largest predicted change is
+    the one of the largest measured; `chance` what guessing gives. `size` is the slope
+    of the measured change over the predicted one, through zero.
+    """
+    rows = []
+    for method, part in table.groupby("method", sort=False):
+        predicted, measured = (
+            part.pivot(index="sample_id", columns="group", values=name).to_numpy()
+            for name in ("predicted", "measured")
+        )
+        every = lds(predicted.reshape(1, -1), measured.reshape(1, -1))
+        within, error = np.nan, np.nan
+        if predicted.shape[1] > 2:
+            within, error = mean_and_error(lds(predicted, measured))
+        rows.append({
+            "method": method,
+            "correlation": float(every[0]),
+            "within": within,
+            "standard_error": error,
+            "first": float((predicted.argmax(1) == measured.argmax(1)).mean()),
+            "chance": 1 / predicted.shape[1],
+            "size": float((predicted * measured).sum() / np.square(predicted).sum()),
+            "num_samples": len(predicted),
+            "num_groups": predicted.shape[1],
+        })
+    columns = ["method", "correlation", "within", "standard_error", "first", "chance"]
+    return pd.DataFrame(rows, columns=[*columns, "size", "num_samples", "num_groups"])
+
+
 def collapse_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return how alike two models are that share no picture, by their size (Obs. 3).
 
@@ -309,6 +377,7 @@ TABLES: dict[str, Callable[[Evidence, str], pd.DataFrame]] = {
     "removal": removal_table,
     "observations": observations_table,
     "collapse": collapse_table,
+    "groups": group_table,
 }
 
 

@@ -340,6 +340,42 @@ def collapse_finding(table: pd.DataFrame, measurement: str) -> str:
     return said
 
 
+def group_finding(summary: pd.DataFrame, measurement: str) -> str:
+    """Return how well it was foretold what leaving out whole groups does.
+
+    Args:
+        summary: Of `core.evidence_tables.group_summary`.
+        measurement: What was measured.
+    """
+    if summary.empty:
+        return "No model was trained without a whole group of pictures."
+    ranked = summary.sort_values("correlation", ascending=False)
+    count = int(ranked["num_groups"].iloc[0])
+    parts = [
+        f"{method_name(row['method'])} {number(row['correlation'])}"
+        for _, row in ranked.iterrows()
+    ]
+    without = "a group" if count == 1 else f"each of {count} groups"
+    said = (
+        f"Trained again without {without}, {ranked['num_samples'].iloc[0]} samples: "
+        f"predicted and measured change of the {measured_name(measurement)} have a "
+        f"rank correlation of {listed(parts)}."
+    )
+    if count > 1:
+        firsts = [
+            f"{row['first']:.0%} of the samples by {method_name(row['method'])}"
+            for _, row in ranked.iterrows()
+        ]
+        said += (
+            " The group that was foretold to matter most is the one that did for "
+            f"{listed(firsts)}; guessing gives {ranked['chance'].iloc[0]:.0%}."
+        )
+    own = summary[summary["method"] == "ekfac"]
+    if len(own) and np.isfinite(own["size"].iloc[0]):
+        said += f" EK-FAC's sizes have to be taken times {own['size'].iloc[0]:.2g}."
+    return said
+
+
 # --- without retraining -------------------------------------------------------------
 
 
@@ -377,7 +413,7 @@ def untested_finding(config: CollectionConfig) -> str:
             "build that starts anew can be tested: build that, then "
         )
     return (
-        "Whether these scores predict what retraining does was not measured: no model "
-        f"was trained again without some of the pictures. {why}`python -m precompute "
-        f"retrain {flags}`, then `python -m precompute evidence {flags}`."
+        "How well these scores rank random halves of the pictures was not measured: no "
+        f"model was trained again on such halves. {why}`python -m precompute retrain "
+        f"{flags}`, then `python -m precompute evidence {flags}`."
     )

@@ -6,7 +6,7 @@ Knows the evidence; no page and no model.
 import numpy as np
 import pandas as pd
 
-from core.evidence import NOTHING, RANDOM, Evidence
+from core.evidence import NOTHING, RANDOM, Evidence, groups_left_out
 
 Pictures = dict[int, np.ndarray]  # sample id -> uint8, shape (C, H, W)
 
@@ -43,6 +43,20 @@ def removal_rows(evidence: Evidence, fraction: float) -> list[tuple[str, Picture
         (name, pictures_of(part[part["sample_id"].isin(samples)]))
         for name, part in parts.items()
     ]
+
+
+def group_rows(evidence: Evidence) -> list[tuple[str, Pictures]]:
+    """Return what became of samples without whole groups of pictures.
+
+    Returns:
+        Per group its name and the pictures. The first is `NOTHING`, the same training
+        with every picture. Empty where no group was left out or nothing was drawn.
+    """
+    drawn = evidence.pictures.query("kind == 'removed' and seed == 0")
+    names = [NOTHING, *groups_left_out(drawn)]
+    if len(names) < 2:
+        return []
+    return [(name, pictures_of(drawn[drawn["method"] == name])) for name in names]
 
 
 def disjoint_rows(evidence: Evidence) -> list[tuple[int, int, Pictures]]:

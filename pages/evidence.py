@@ -3,7 +3,7 @@
 import streamlit as st
 
 from core import findings
-from core.evidence import Evidence
+from core.evidence import Evidence, groups_left_out
 from core.explorer import Explorer
 from core.lenses import MEASUREMENTS
 from pages import evidence_cards as cards
@@ -11,13 +11,16 @@ from pages import link, shared, trust
 from pages.words import how_to_read, sentence, text
 
 
-def show_nothing_retrained(explorer: Explorer, found: trust.Found) -> None:
+def show_untested(explorer: Explorer, found: trust.Found) -> None:
     """Say what was not measured and how to do it, show what was, and stop the page."""
-    if found.missing:
+    if found.untested:
         said = findings.untested_finding(explorer.config)
         st.info(sentence(LookupError(said)))
     else:
         st.info(found.why_not)
+    if found.evidence is not None:
+        show_basis(explorer, found.evidence)
+        cards.card(st, cards.show_groups, choose(explorer, found))
     with st.container(border=True):
         cards.show_stored(explorer)
     st.stop()
@@ -28,19 +31,24 @@ def show_basis(explorer: Explorer, evidence: Evidence) -> None:
     halves = evidence.measured[evidence.measured["kind"] == "half"]
     models = halves[["subset", "seed"]].drop_duplicates()
     seeds = models["seed"].nunique()
+    what = (
+        f"{len(models)} models retrained on {models['subset'].nunique()} random halves"
+        f"{f', some with {seeds} seeds' if seeds > 1 else ''}"
+    )
+    if not len(models):
+        count = len(groups_left_out(evidence.measured))
+        what = f"{count} retrained without a whole group, one with every picture"
     st.caption(
         f"**{text(explorer.title)}** · {explorer.num_examples:,} training pictures · "
-        f"{len(models)} models retrained on {models['subset'].nunique()} random halves"
-        f"{f', some with {seeds} seeds' if seeds > 1 else ''} · "
-        f"{evidence.measured['sample_id'].nunique()} samples measured in each"
+        f"{what} · {evidence.measured['sample_id'].nunique()} samples measured in each"
     )
 
 
-def choose_measurement(evidence: Evidence) -> str:
-    """Show what was measured; return the one that all cards are about."""
-    names = evidence.measured["measurement"].unique()
+def choose(explorer: Explorer, found: trust.Found) -> cards.Asked:
+    """Show what was measured; return what all cards are about."""
+    names = found.evidence.measured["measurement"].unique()
     names = sorted(names, key=lambda name: [*MEASUREMENTS, name].index(name))
-    return st.segmented_control(
+    measurement = st.segmented_control(
         "Measured in every retrained model",
         names,
         required=True,
@@ -50,19 +58,19 @@ def choose_measurement(evidence: Evidence) -> str:
         help="The cost of a sample that the scores are meant to predict",
         **link.bind("tested", names, "loss" if "loss" in names else names[0]),
     )
+    return cards.Asked(explorer, found.evidence, found.version, measurement)
 
 
 explorer = shared.chosen_explorer()
 found = trust.find_evidence(explorer)
-if found.evidence is None:
-    show_nothing_retrained(explorer, found)
+if found.evidence is None or found.untested:
+    show_untested(explorer, found)
 show_basis(explorer, found.evidence)
 how_to_read(
     "The model was trained again without half of the pictures, many times over. Scores "
     "deserve trust as far as they tell which halves a sample misses most."
 )
-measurement = choose_measurement(found.evidence)
-asked = cards.Asked(explorer, found.evidence, found.version, measurement)
+asked = choose(explorer, found)
 cards.card(st, cards.show_lds, asked)
 for row in (
     (cards.show_changes, cards.show_removal),
@@ -70,6 +78,7 @@ for row in (
 ):
     for place, show in zip(st.columns(2), row, strict=True):
         cards.card(place, show, asked)
+cards.card(st, cards.show_groups, asked)
 cards.card(st, cards.show_collapse, asked)
 grid = st.grid(3, min_column_width=270)
 for show in (cards.show_draws, cards.show_formats, cards.show_substitution):

@@ -13,7 +13,7 @@ import streamlit as st
 from core import comparison, evidence_figures, findings, reading, redrawn
 from core.evaluation import Calibration
 from core.evidence import CEILING, NOTHING, RANDOM, Evidence
-from core.evidence_tables import calibration, make_table
+from core.evidence_tables import calibration, group_summary, make_table
 from core.explorer import Explorer
 from core.lenses import METHODS
 from core.texts import file_name, safe_csv
@@ -262,14 +262,7 @@ def show_changes(asked: Asked) -> None:
     if not methods:
         st.markdown("There are no scores to compare with what was measured.")
         return
-    usual = "ekfac" if "ekfac" in methods else methods[0]
-    method = st.selectbox(
-        "Method",
-        methods,
-        format_func=findings.method_name,
-        help="Whose predictions are compared with what was measured",
-        **link.bind("compared", methods, usual),
-    )
+    method = chosen_method(methods, "compared")
     found = asked.calibration(method)
     finding = findings.change_finding(found, method, asked.measurement)
     st.markdown(text(finding))
@@ -281,6 +274,18 @@ def show_changes(asked: Asked) -> None:
     rises = findings.rise_finding(asked.table("observations"), asked.measurement)
     st.markdown(text(rises))
     offer(asked, table, "changes")
+
+
+def chosen_method(methods: list[str], key: str) -> str:
+    """Show a choice among methods, named `key` in the address; return the chosen."""
+    usual = "ekfac" if "ekfac" in methods else methods[0]
+    return st.selectbox(
+        "Method",
+        methods,
+        format_func=findings.method_name,
+        help="Whose predictions are compared with what was measured",
+        **link.bind(key, methods, usual),
+    )
 
 
 def change_figure(asked: Asked, rows: pd.DataFrame, found: Calibration):
@@ -434,6 +439,68 @@ def picture_cell(pictures: redrawn.Pictures, sample: int, label: str) -> dict:
         return {"text": "–", "strength": 0.0}
     source = reading.data_uri(reading.png(pictures[sample]))
     return {"src": source, "title": f"sample {sample}, {label}"}
+
+
+def show_groups(asked: Asked) -> None:
+    """Show what leaving out whole groups did, against what was foretold."""
+    table = asked.table("groups")
+    summary = group_summary(table)
+    finding = findings.group_finding(summary, asked.measurement)
+    say(
+        "Whole groups, really left out",
+        "A dot is a sample in a model that was trained without one group, against the "
+        "same training with every picture",
+        finding,
+    )
+    if table.empty:
+        show_commands(asked, f"--without {label_column(asked.explorer)}")
+        return
+    method = chosen_method(summary["method"].tolist(), "grouped")
+    rows = table[table["method"] == method]
+    tones = ["its own group", "another group"]
+    frame = pd.DataFrame({
+        "predicted": rows["predicted"],
+        "error": rows["standard_error"],
+        "measured": rows["measured"],
+        "name": [f"sample {r.sample_id} without {r.group}" for r in rows.itertuples()],
+        "tone": np.where(rows["share"] > 0.5, *tones),
+    })
+    unit = findings.unit_of(asked.measurement)
+    figure = evidence_figures.group_scatter(
+        frame,
+        tones,
+        f"predicted change{f', {unit}' if predicts_size(rows) else ', no unit'}",
+        f"measured change, {unit}",
+    )
+    chart(figure, "groups_left_out", finding)
+    st.caption(
+        "All these models began with the same random weights; each was trained once, "
+        "so what the order of training adds is in every dot."
+    )
+    show_group_pictures(asked)
+    offer(asked, table, "groups")
+
+
+def label_column(explorer: Explorer) -> str:
+    """Return the label that a collection's classes begin with."""
+    return explorer.classes.columns[0] if len(explorer.classes.columns) else "label"
+
+
+def show_group_pictures(asked: Asked) -> None:
+    """Show the samples as models drew them that never saw a group."""
+    rows = redrawn.group_rows(asked.evidence)
+    if not rows:
+        return
+    samples = sorted(rows[0][1])
+    shown = []
+    for name, pictures in rows:
+        label = "nothing removed" if name == NOTHING else f"without {name}"
+        cells = [picture_cell(pictures, sample, label) for sample in samples]
+        shown.append({"label": label, "cells": cells})
+    alt = "The same samples, from the same seeds, as these models drew them"
+    st.caption(f"{alt}.")
+    columns = [f"{sample}" for sample in samples]
+    components.matrix(columns, shown, "group_pictures", alt=alt)
 
 
 def show_collapse(asked: Asked) -> None:

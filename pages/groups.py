@@ -4,15 +4,16 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from core import findings, group_figures, groups, reading, texts
+from core import findings, group_figures, groups, reading, redrawn, texts
 from core.answers import Answer, Query, Uncertainty
 from core.evaluation import Calibration
-from core.evidence import Evidence
-from core.evidence_tables import calibration
+from core.evidence import NOTHING, Evidence, group_members
+from core.evidence_tables import calibration, changes_without_groups
 from core.explorer import Explorer, Lens
 from core.lenses import METHODS
 from core.report import LeftOut
 from pages import (
+    components,
     group_picker,
     lens_picker,
     lens_views,
@@ -163,7 +164,7 @@ def _calibration(
 def calibration_of(explorer: Explorer, lens: Lens) -> Calibration | str:
     """Return the map from a lens's predictions to changes, or why there is none."""
     found = trust.find_evidence(explorer)
-    if found.missing:
+    if found.untested:
         return sentence(LookupError(findings.untested_finding(explorer.config)))
     if found.evidence is None:
         return found.why_not
@@ -232,6 +233,60 @@ def show_calibrated(found: groups.Calibrated) -> None:
     if not found.tested:
         words += " No prediction as large as this one was tested: take it as a bound."
     st.caption(words)
+
+
+def show_left_out(
+    explorer: Explorer, query: Query, group: Group, lens: Lens, change: float
+) -> None:
+    """Say what happened where a model was really trained without this group."""
+    evidence = trust.find_evidence(explorer).evidence
+    if evidence is None or query.kind != "gallery" or lens.timesteps or lens.region:
+        return
+    sample = query.facts["sample_id"]
+    changes = changes_without_groups(evidence, lens.measurement)
+    for name in changes:
+        members = group_members(name, explorer.examples.table)
+        if sample not in changes.index or not np.array_equal(members, group.members):
+            continue
+        measured = changes.at[sample, name]
+        foretold = change if lens.kind == "influence" else 0.0
+        scale = reading.signed_scale(max(abs(measured), abs(foretold)))
+        said = f"**{text(f'{scale.number(measured)} {scale.unit}'.strip())}**"
+        if foretold:
+            said += f"; foretold were {text(scale.number(foretold))}"
+        with st.container(border=True):
+            heading(
+                "Really left out",
+                "A model trained again without this group, and one with every picture",
+            )
+            st.markdown(
+                f"The {text(findings.measured_name(lens.measurement))} of this picture "
+                f"changed by {said}."
+            )
+            st.caption(
+                "Both began with the same random weights and were trained once, so "
+                "what chance adds to a training is in the change. More on the page "
+                "Evidence."
+            )
+            show_redrawn(evidence, query, name)
+
+
+def show_redrawn(evidence: Evidence, query: Query, name: str) -> None:
+    """Show the sample as the models with and without the group drew it."""
+    drawn, sample = dict(redrawn.group_rows(evidence)), query.facts["sample_id"]
+    if name not in drawn or sample not in drawn[name]:
+        return
+    labels = {NOTHING: "trained on every picture", name: f"without {name}"}
+    cells = [
+        {
+            "src": reading.data_uri(reading.png(drawn[model][sample])),
+            "title": label,
+        }
+        for model, label in labels.items()
+    ]
+    rows = [{"label": "drawn again", "cells": cells}]
+    alt = "This picture from the same seed, as both models draw it"
+    components.matrix(list(labels.values()), rows, "really_drawn", alt=alt)
 
 
 # --- all groups of a label ------------------------------------------------------------
@@ -327,6 +382,7 @@ def show_prediction(
         show_random(group, change, others, change_title(answer, scale), scale)
     with right.container(border=True, height="stretch"):
         show_size(explorer, answer, group, change, error)
+    show_left_out(explorer, query, group, answer.lens, change)
     with st.container(border=True):
         show_all_values(explorer, query, answer, uncertainty)
     if answer.lens.kind != "influence" or group.members.all():

@@ -42,6 +42,7 @@ CHOICE_KEYS = (
     "shares",  # Groups: the label whose every value has a bar
     "tested",  # Evidence: what was measured in retrained models
     "compared",  # Evidence: the method whose changes are compared
+    "grouped",  # Evidence: the method that is compared over whole groups
     "section",  # Collections: which settings are shown
 )
 LINK_KEYS = ("collection", *VIEW_KEYS, "lenses", "detail", "group", *CHOICE_KEYS)

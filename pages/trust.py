@@ -29,6 +29,11 @@ class Found:
     missing: bool = False
     why_not: str = ""
 
+    @property
+    def untested(self) -> bool:
+        """Whether no model was trained again that scores could be ranked against."""
+        return self.missing or bool(self.evidence and not self.evidence.num_halves)
+
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the evidence")
 def _read(collection: str, version: int, _explorer: Explorer) -> Found:
@@ -83,7 +88,8 @@ def mark(explorer: Explorer, lens: Lens, source: str = "") -> tuple[str, str]:
         words = f":small[:material/science: {text(tested.words)}]"
         return words, text(tested.meaning)
     why = "No model was trained again to see whether this ranking holds."
-    if find_evidence(explorer).evidence is not None:
+    found = find_evidence(explorer)
+    if found.evidence is not None and not found.untested:
         why = (
             "Other rankings of this collection were tested by retraining, this one "
             "was not: it asks about a part, or was never scored for it."

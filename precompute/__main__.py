@@ -54,7 +54,9 @@ from precompute.plan import plan, printed
 from precompute.progress import telling
 from precompute.retrain import (
     disjoint_jobs,
+    group_jobs,
     missing_jobs,
+    named_groups,
     parse_part,
     removal_jobs,
     retrain_folder,
@@ -133,6 +135,12 @@ def parser() -> argparse.ArgumentParser:
                 action="store_true",
                 help="instead, pairs of models that share no picture, of growing size",
             )
+            other.add_argument(
+                "--without",
+                action="append",
+                metavar="COLUMN[=VALUE]",
+                help="instead, leave out a group, or each value of a column in turn",
+            )
             stage.add_argument(
                 "--missing",
                 action="store_true",
@@ -150,6 +158,12 @@ def parser() -> argparse.ArgumentParser:
                 "--add",
                 action="store_true",
                 help="keep the stored evidence, add what it has not measured",
+            )
+            stage.add_argument(
+                "--samples",
+                type=int,
+                default=MeasureConfig.num_samples,
+                help="of the gallery, its first, that are measured in every model",
             )
             stage.add_argument(
                 "--probability-draws",
@@ -366,6 +380,8 @@ def run_retrain(config, options: argparse.Namespace, root: Path, device: str) ->
         jobs = removal_jobs(config, RemovalConfig(), evidence, folder)
     elif options.disjoint:
         jobs = disjoint_jobs(config, DisjointConfig(), len(dataset), folder)
+    elif options.without:
+        jobs = group_jobs(named_groups(options.without, dataset), dataset, folder)
     if options.missing:
         evidence = read_evidence(evidence_folder(root, config))
         jobs = missing_jobs(jobs, config, evidence.measured)
@@ -381,7 +397,9 @@ def run_evidence(config, options: argparse.Namespace, root: Path, device: str) -
         table = make_table(evidence, options.table, options.measurement)
         sys.stdout.write(safe_csv(table, "%.6g"))
         return
-    measured = MeasureConfig(probability_draws=options.probability_draws)
+    measured = MeasureConfig(
+        num_samples=options.samples, probability_draws=options.probability_draws
+    )
     part = own_part(options)
     folder = make_evidence(
         config, root, options.work, part, device, measured, options.add

@@ -22,12 +22,17 @@ from core.diffusion import Denoiser, Subject, denoiser_from_bytes
 from core.draws import keyed_generator, subset_masks
 from core.evaluation import predicted_changes
 from core.evidence import (
+    GROUP_COLUMNS,
+    LENS,
     MODEL,
     OWN,
     PICTURE_COLUMNS,
     RANDOM,
     Evidence,
     evidence_folder,
+    group_members,
+    group_name,
+    groups_left_out,
     read_evidence,
     write_evidence,
 )
@@ -51,6 +56,7 @@ from precompute.stages import trained_weights
 from precompute.workspace import open_workspace
 
 PACKAGES = ("torch", "diffusers", "numpy", "scipy")
+GROUP_METHODS = ("ekfac", "trak", "clip")  # that are asked about whole groups
 DAMPED = ("ekfac", "kfac", "trak", "d-trak")  # whose damping is swept
 RELATIVE_DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-2, 0.1, 1.0, 10.0)  # of mean eigenvalue
 PAPER_DAMPING = 1e-8  # App. J.5
@@ -360,6 +366,70 @@ def random_scores(explorer: Explorer, sample_id: int) -> dict:
     return record | {"source": "random", "scores": scores}
 
 
+# --- groups --------------------------------------------------------------------------
+
+
+def group_predictions(
+    explorer: Explorer, names: list[str], settings: MeasureConfig, folder: Path
+) -> pd.DataFrame:
+    """Return what is predicted of each sample when each of some groups is left out.
+
+    Args:
+        explorer: The collection.
+        names: The groups, as `core.evidence.group_name` calls them.
+        settings: How many samples.
+        folder: Where finished samples are kept.
+
+    Returns:
+        The columns `GROUP_COLUMNS`.
+    """
+    text = json.dumps([names, GROUP_METHODS]) + explorer.fingerprint
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    if not names:
+        return pd.DataFrame(columns=GROUP_COLUMNS)
+    tables = []
+    for sample_id in Bar(range(settings.num_samples), "groups"):
+        path = folder / f"groups-{key}-{sample_id}.parquet"
+        if not path.exists():
+            _keep(sample_groups(explorer, sample_id, names), path)
+        tables.append(pd.read_parquet(path))
+    return pd.concat(tables, ignore_index=True)
+
+
+def sample_groups(explorer: Explorer, sample_id: int, names: list[str]) -> pd.DataFrame:
+    """Return one sample's rows of `group_predictions`."""
+    query, table = explorer.query_from_gallery(sample_id), explorer.examples.table
+    own = np.ones(len(table), dtype=bool)
+    if query.label is not None:
+        values = explorer.classes.loc[query.label]
+        for column, value in values.items():
+            own &= group_members(group_name(column, value), table)
+    members = np.stack([group_members(name, table) for name in names])
+    shares = members[:, own].mean(1)
+    facts = explorer.method_facts()
+    known = facts[facts["available"]]["method"].tolist()
+    rows = []
+    for method in [name for name in GROUP_METHODS if name in known]:
+        similar = METHODS[method].kind == "similarity"
+        for measurement in ("loss",) if similar else ("loss", "elbo"):
+            lens = Lens(method, measurement)
+            answer = explorer.answer(query, lens)
+            errors = np.full(len(names), np.nan)
+            if METHODS[method].has_errors:
+                errors = explorer.uncertainty(query, answer).of_groups(members)
+            record = {"method": method, "measurement": OWN if similar else measurement}
+            changes = predicted_changes(answer.scores[None], ~members)[0]
+            for name, share, change, error in zip(
+                names, shares, changes, errors, strict=True
+            ):
+                rows.append(
+                    {"group": name, "sample_id": sample_id, "share": share}
+                    | record
+                    | {"predicted": change, "standard_error": error}
+                )
+    return pd.DataFrame(rows)[list(GROUP_COLUMNS)]
+
+
 # --- evidence ------------------------------------------------------------------------
 
 
@@ -394,6 +464,7 @@ def assemble(
     measured: pd.DataFrame,
     scores: pd.DataFrame,
     pictures: pd.DataFrame,
+    groups: pd.DataFrame,
 ) -> Evidence:
     """Return the evidence, with the recipe that made it."""
     halves = measured[measured["kind"] == "half"]["subset"]
@@ -418,7 +489,7 @@ def assemble(
         explorer.num_examples, max(num_subsets, 1), config.seed, retrained.share
     )
     scores = lean(scores, masks, recipe["num_draws"])
-    return Evidence(recipe, masks, measured, scores, pictures)
+    return Evidence(recipe, masks, measured, scores, pictures, groups)
 
 
 def check_samples(explorer: Explorer, samples: dict[str, torch.Tensor]) -> None:
@@ -456,7 +527,10 @@ def check_extends(
 
 
 def extended(
-    stored: Evidence, measured: pd.DataFrame, pictures: pd.DataFrame
+    stored: Evidence,
+    measured: pd.DataFrame,
+    pictures: pd.DataFrame,
+    groups: pd.DataFrame,
 ) -> Evidence:
     """Return stored evidence and what more models measured; scores stay as they are.
 
@@ -474,6 +548,7 @@ def extended(
         stored,
         measured=pd.concat([stored.measured, measured], ignore_index=True),
         pictures=pd.concat([stored.pictures, pictures], ignore_index=True),
+        groups=groups,
     )
 
 
@@ -521,17 +596,20 @@ def make_evidence(
         return None
     explorer = open_explorer(config.name, root)
     check_samples(explorer, samples)
+    every = measured if known is None else pd.concat([known, measured])
+    groups = group_predictions(explorer, groups_left_out(every), settings, models)
     if stored is not None:
-        write_evidence(folder, extended(stored, measured, pictures))
+        write_evidence(folder, extended(stored, measured, pictures, groups))
         return folder
-    tables = [score_samples(explorer, settings, models)]
-    tables += [
-        variant_table(variant, draws, scores[: settings.num_samples])
-        for variant, draws, scores in gradient_variants(explorer, workspace, models)
-    ]
-    scores = pd.concat(tables, ignore_index=True)
-    evidence = assemble(
-        config, RetrainConfig(), settings, explorer, measured, scores, pictures
-    )
+    scores = pd.DataFrame(columns=[*LENS, "sample_id", "source", "scores"])
+    if "half" in set(measured["kind"]):  # without them there is nothing to rank
+        tables = [score_samples(explorer, settings, models)]
+        tables += [
+            variant_table(variant, draws, scores[: settings.num_samples])
+            for variant, draws, scores in gradient_variants(explorer, workspace, models)
+        ]
+        scores = pd.concat(tables, ignore_index=True)
+    found = (measured, scores, pictures, groups)
+    evidence = assemble(config, RetrainConfig(), settings, explorer, *found)
     write_evidence(folder, evidence)
     return folder

@@ -30,7 +30,8 @@ from core.config import (
 from core.datasets import Dataset
 from core.draws import keyed_generator, subset_mask
 from core.evaluation import without_top
-from core.evidence import NOTHING, RANDOM, Evidence
+from core.evidence import NOTHING, RANDOM, Evidence, group_members, group_name
+from core.texts import file_name
 from precompute.together import train_together
 from precompute.train import train
 from precompute.workspace import Workspace, open_workspace, write_atomically
@@ -60,11 +61,17 @@ def retrain_folder(config: CollectionConfig, root: Path | None = None) -> Path:
 
 
 def recipe(
-    config: CollectionConfig, share: float, *keys: int | str
+    config: CollectionConfig, share: float, *keys: int | str, anew: bool = False
 ) -> CollectionConfig:
     """Return the settings of a model that is trained for a share of the steps.
 
     Weights, order and noise have a seed of their own.
+
+    Args:
+        config: The full model's settings.
+        share: Of its steps.
+        keys: What the seed depends on besides the collection's.
+        anew: Whether to begin with random weights where the full model did not.
 
     Raises:
         ValueError: If the full model was trained elsewhere, or went on from weights
@@ -76,7 +83,7 @@ def recipe(
             f"The model of '{config.name}' was trained elsewhere, so there is no "
             "recipe to train it again by. Train one here with --data and a preset."
         )
-    if settings.start_from:
+    if settings.start_from and not anew:
         raise ValueError(
             f"'{config.name}' was trained from '{settings.start_from}', weights that "
             "have seen every picture, so training from them leaves none out. Choose a "
@@ -84,6 +91,7 @@ def recipe(
         )
     settings = replace(
         settings,
+        start_from="",
         num_steps=max(1, round(share * settings.num_steps)),
         warmup_steps=round(share * settings.warmup_steps),
     )
@@ -102,6 +110,7 @@ class Job:
         why: Facts that say why these were kept, for its file.
         steps: Share of the full training's steps. None is that of the pictures: each is
             seen as often as in the full training, as in the paper.
+        anew: Whether to begin with random weights where the full model did not.
     """
 
     path: Path
@@ -109,11 +118,12 @@ class Job:
     keys: tuple[int | str, ...]
     why: dict = field(default_factory=dict)
     steps: float | None = None
+    anew: bool = False
 
     def settings(self, config: CollectionConfig) -> CollectionConfig:
         """Return the settings it is trained with, given those of the full model."""
         share = float(self.kept.mean()) if self.steps is None else self.steps
-        return recipe(config, share, *self.keys)
+        return recipe(config, share, *self.keys, anew=self.anew)
 
     def facts(self, config: CollectionConfig) -> dict:
         """Return what its file says about how it was made, but for the seconds."""
@@ -291,31 +301,45 @@ def removal_jobs(
     Beside them, models without as many random pictures, and one without none missing.
     All of one seed number start from the same weights.
     """
-    jobs = []
-    for seed in range(settings.num_seeds):
-        for removal, kept in removals(config, settings, evidence):
-            why = removal | {"seed": seed}
-            name = "-".join(["removed", *(str(value) for value in why.values())])
-            path = folder / f"{name}.safetensors"
-            jobs.append(Job(path, kept, ("removed", seed), {"removed": why}))
-    return jobs
+    return [
+        _removal_job(folder, *removal, seed, kept)
+        for seed in range(settings.num_seeds)
+        for *removal, kept in removals(config, settings, evidence)
+    ]
+
+
+def _removal_job(
+    folder: Path,
+    method: str,
+    fraction: float,
+    about: int,
+    seed: int,
+    kept: np.ndarray,
+    anew: bool = False,
+) -> Job:
+    """Return a model without some pictures, named by why; as in `Evidence.measured`."""
+    why = {"method": method, "fraction": fraction, "about": about, "seed": seed}
+    name = "-".join(["removed", *map(str, why.values())])
+    if "=" in method:  # a group's name, which can be any text
+        name = file_name("removed", method, seed, ending="").rstrip(".")
+    path = folder / f"{name}.safetensors"
+    return Job(path, kept, ("removed", seed), {"removed": why}, anew=anew)
 
 
 def removals(
     config: CollectionConfig, settings: RemovalConfig, evidence: Evidence
-) -> Iterator[tuple[dict, np.ndarray]]:
-    """Yield (method, fraction, sample) and the mask (N,) of what is kept.
+) -> Iterator[tuple[str, float, int, np.ndarray]]:
+    """Yield method, fraction, sample and the mask (N,) of what is kept.
 
     Raises:
         LookupError: If there are no scores of a method to remove by.
     """
     count = evidence.masks.shape[1]
-    nothing = {"method": NOTHING, "fraction": 0.0, "about": -1}
-    yield nothing, np.ones(count, dtype=bool)
+    yield NOTHING, 0.0, -1, np.ones(count, dtype=bool)
     for fraction in settings.fractions:
         for number in range(settings.num_random):
             kept = ~subset_mask(count, number, config.seed, fraction)
-            yield {"method": RANDOM, "fraction": fraction, "about": number}, kept
+            yield RANDOM, fraction, number, kept
         for method in settings.methods:
             table = evidence.own_scores(method, "loss")
             if table is None:
@@ -325,10 +349,52 @@ def removals(
                 )
             for sample_id in sorted(table.index)[: settings.num_samples]:
                 kept = without_top(table[sample_id], fraction)
-                yield (
-                    {"method": method, "fraction": fraction, "about": sample_id},
-                    kept,
-                )
+                yield method, fraction, sample_id, kept
+
+
+def named_groups(texts: list[str], dataset: Dataset) -> list[str]:
+    """Return the groups that "COLUMN=VALUE" names, or "COLUMN", each of its values.
+
+    A column or a value that is not there raises the LookupError of `group_members`.
+    """
+    names = []
+    for text in texts:
+        column, equals, _ = text.partition("=")
+        if equals or column not in dataset.metadata:
+            group_members(text, dataset.metadata)
+            names.append(text)
+        else:
+            values = sorted(dataset.metadata[column].astype(str).unique())
+            names += [group_name(column, value) for value in values]
+    return list(dict.fromkeys(names))
+
+
+def group_jobs(groups: list[str], dataset: Dataset, folder: Path) -> list[Job]:
+    """Return a model with every picture, and one without each group.
+
+    All start from the same random weights, also where the full model went on from
+    others, which saw every picture: so they are compared with each other.
+
+    Args:
+        groups: As `named_groups` returns them.
+        dataset: All pictures.
+        folder: Where the files lie.
+
+    Raises:
+        ValueError: If nothing would be left.
+    """
+    everything = np.ones(len(dataset), dtype=bool)
+    jobs = [_removal_job(folder, NOTHING, 0.0, -1, 0, everything, anew=True)]
+    for name in groups:
+        members = group_members(name, dataset.metadata)
+        if members.all():
+            raise ValueError(
+                f"Every picture is in '{name}', so that no model can be trained "
+                "without it. Name a smaller group."
+            )
+        share = float(members.mean())
+        jobs.append(_removal_job(folder, name, share, -1, 0, ~members, anew=True))
+    return jobs
 
 
 def retrain_jobs(

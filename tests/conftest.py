@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from core.config import collection_config
-from core.evidence import evidence_folder, write_evidence
+from core.evidence import evidence_folder, group_name, write_evidence
 from core.explorer import Explorer, open_explorer
 from precompute.build import build
 from tests.hostile import publish_hostile
@@ -56,7 +56,9 @@ def tested_collection(tiny_collection, tmp_path_factory) -> Path:
     root = linked_copy(tiny_collection, tmp_path_factory.mktemp("tested"))
     explorer = open_explorer("glyphs", root)
     settings = explorer.provenance["settings"]
-    evidence = full_evidence(settings, explorer.num_examples)
+    kinds = sorted(explorer.examples.table["subgroup"].unique())
+    groups = tuple(group_name("subgroup", kind) for kind in kinds)
+    evidence = full_evidence(settings, explorer.num_examples, groups=groups)
     write_evidence(evidence_folder(root, explorer.config), evidence)
     explorer.close()
     return root

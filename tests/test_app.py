@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from core import findings
 from core.evidence import evidence_folder, write_evidence
-from core.evidence_tables import TABLES, make_table
+from core.evidence_tables import TABLES, group_summary, make_table
 from core.explorer import Explorer, open_explorer
 from core.lenses import METHODS, Lens, has_timesteps
 from core.trust import lens_trust
@@ -433,6 +434,7 @@ def test_evidence_says_beside_each_figure_what_it_shows(
         findings.timestep_finding(tables["timesteps"]),
         findings.removal_finding(tables["removal"], measurement),
         findings.rise_finding(tables["observations"], measurement),
+        findings.group_finding(group_summary(tables["groups"]), measurement),
     ]
     shown = words(app)
     assert all(text(said) in shown for said in expected)
@@ -463,6 +465,30 @@ def test_evidence_without_removals_says_how_to_make_them(
     flags = "--collection glyphs --preset tiny"
     assert f"retrain {flags} --removals" in app.code[0].value
     assert len(app.info) == 1 and "too few to calibrate on" in app.info[0].value
+
+
+def test_evidence_about_groups_alone_is_shown(tiny_collection, tmp_path, monkeypatch):
+    """Beside the sentence that halves are missing; the scores count as not tested."""
+    root = beside(tiny_collection, tmp_path)
+    explorer = open_explorer("glyphs", root)
+    settings = explorer.provenance["settings"]
+    every = full_evidence(settings, explorer.num_examples)
+    alone = replace(
+        every,
+        measured=every.measured.query("kind == 'removed'"),
+        scores=every.scores[:0],
+    )
+    write_evidence(evidence_folder(root, explorer.config), alone)
+    app = open_app(root, monkeypatch, "pages/evidence.py")
+    assert not app.exception and len(app.info) == 1
+    assert "random halves of the pictures was not measured" in app.info[0].value
+    summary = group_summary(make_table(alone, "groups", "loss"))
+    assert text(findings.group_finding(summary, "loss")) in words(app)
+    assert "3 retrained without a whole group" in words(app)
+    app = wait_for_jobs(app.switch_page("pages/explore.py").run())
+    assert words(app).count("not tested by retraining") == 2
+    marks = [one.help for one in app.caption if "not tested" in one.value]
+    assert all("No model was trained again" in one for one in marks)
 
 
 def test_damaged_evidence_is_one_sentence(tiny_collection, tmp_path, monkeypatch):

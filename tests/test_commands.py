@@ -35,7 +35,9 @@ SMALLER = {
     r"--preset small": rf"\g<0> {CHANGES} {TWO_LEVELS} --limit 6",
     r"--preset cifar": rf"\g<0> {CHANGES} --limit 6",
     r"import-model .*": rf"\g<0> {CHANGES} --limit 6",
-    r"(build|fidelity) --collection glyphs": r"\g<0> --preset tiny",
+    r"(build|fidelity|retrain|evidence) --collection glyphs": r"\g<0> --preset tiny",
+    r"--without style": "--without subgroup",  # the tiny preset has one house
+    r"--samples 64": "--samples 2",
     r"--collection fashion2": r"\g<0> --preset tiny",
     r"methods .*": r"\g<0> --dim 64 --draws 2 --only trak,datainf",
     r"fidelity .*": r"\g<0> --examples 8",
@@ -137,4 +139,5 @@ def test_commands_left_what_readme_promises(ran):
     assert len(pd.read_csv(place / "fidelity.csv")) > 5
     for kind in ("trak", "datainf"):
         assert list((place / "collections").glob(f"glyphs-method-{kind}-*"))
-    assert list((place / "collections").glob("fashion2-evidence-*/recipe.json"))
+    for name in ("fashion2", "glyphs"):
+        assert list((place / "collections").glob(f"{name}-evidence-*/recipe.json"))

@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 from core.config import collection_config
 from core.draws import subset_masks
 from core.evaluation import predicted_changes
 from core.evidence import (
+    GROUP_COLUMNS,
     LENS,
     OWN,
     PICTURE_COLUMNS,
@@ -18,6 +20,7 @@ from core.evidence import (
     ceiling,
     evidence_folder,
     evidence_of,
+    group_members,
     read_evidence,
     write_evidence,
 )
@@ -26,6 +29,8 @@ from core.evidence_tables import (
     calibration,
     collapse_table,
     damping_table,
+    group_summary,
+    group_table,
     lds_table,
     make_table,
     observations_table,
@@ -299,3 +304,55 @@ def test_two_models_that_became_one_are_seen_to(linear):
     apart = ((250 + 250 + 0) / 3) / ((0 + 0 + 2 * 450 + 2 * 400) / 6)
     np.testing.assert_allclose(table["drawn"], [apart**0.5, 0])
     assert collapse_table(linear, "loss").empty
+
+
+def left_out(costs: dict[str, list[float]], rows: list[tuple]) -> Evidence:
+    """Return evidence about groups: costs by what was left out, and predictions."""
+    measured = [
+        cost_rows(np.array(values)[:, None], "removed").assign(method=name)
+        for name, values in costs.items()
+    ]
+    groups = pd.DataFrame(rows, columns=GROUP_COLUMNS)
+    return Evidence(RECIPE, None, pd.concat(measured), None, groups=groups)
+
+
+def test_a_group_left_out_is_compared_with_what_was_foretold():
+    """Two samples and three groups by hand, against scipy."""
+    costs = {"none": [5.0, 7.0], "s=a": [6.0, 7.5], "s=b": [5.5, 9.0], "s=c": [5, 7]}
+    foretold = {"s=a": [0.6, 0.4], "s=b": [0.1, 0.9], "s=c": [0.2, -0.2]}
+    rows = [
+        (name, sample, 0.0, "ekfac", "loss", change, 0.1)
+        for name, changes in foretold.items()
+        for sample, change in enumerate(changes)
+    ]
+    rows += [(*row[:3], "clip", OWN, -row[5], np.nan) for row in rows]
+    rows += [(*row[:3], "trak", "elbo", 0.0, 0.1) for row in rows[:6]]
+    table = group_table(left_out(costs, rows), "loss")
+    assert len(table) == 12 and set(table["method"]) == {"ekfac", "clip"}
+    keys = ["method", "group", "sample_id"]
+    assert table.set_index(keys)["measured"]["ekfac", "s=b", 1] == 2.0
+    found = group_summary(table).set_index("method").loc["ekfac"]
+    predicted, measured = np.array([[0.6, 0.1, 0.2], [0.4, 0.9, -0.2]]), [1, 0.5, 0]
+    measured = np.array([measured, [0.5, 2, 0]])
+    expected = spearmanr(predicted.ravel(), measured.ravel()).statistic
+    assert found["correlation"] == pytest.approx(expected)
+    each = [
+        spearmanr(*pair).statistic for pair in zip(predicted, measured, strict=True)
+    ]
+    assert found["within"] == pytest.approx(np.mean(each))
+    assert found["first"] == 1 and found["chance"] == pytest.approx(1 / 3)
+    slope = np.linalg.lstsq(predicted.reshape(-1, 1), measured.ravel(), rcond=None)
+    assert found["size"] == pytest.approx(slope[0][0])
+    other = group_summary(table).set_index("method").loc["clip"]
+    assert other["correlation"] == pytest.approx(-expected) and other["first"] == 0
+
+
+def test_groups_are_named_by_a_column_and_a_value():
+    """What is not there is refused with what is."""
+    table = pd.DataFrame({"style": ["a=1", "b", "a=1"], "size": [3, 4, 3]})
+    assert group_members("style=a=1", table).tolist() == [True, False, True]
+    assert group_members("size=4", table).tolist() == [False, True, False]
+    with pytest.raises(LookupError, match="no column 'house'. They have style, size"):
+        group_members("house=a", table)
+    with pytest.raises(LookupError, match="has 'c' as its style. There are a=1, b"):
+        group_members("style=c", table)

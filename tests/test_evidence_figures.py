@@ -75,3 +75,19 @@ def test_models_that_share_no_picture_are_two_curves():
     assert [list(trace.y) for trace in figure.data] == [[0.4, 0.9], [0.8, 0.3]]
     assert list(figure.layout.xaxis.tickvals) == [31, 500]
     assert figure.layout.xaxis.type == "log"
+
+
+def test_a_sample_without_its_own_group_has_another_colour():
+    """A trace per tone; a prediction without an error has no bar."""
+    dots = pd.DataFrame({
+        "predicted": [1.0, 2.0],
+        "error": [0.1, np.nan],
+        "measured": [3.0, 4.0],
+        "name": ["sample 0 without a", "sample 0 without b"],
+        "tone": ["its own group", "another group"],
+    })
+    figure = figures.group_scatter(dots, ["its own group", "another group"], "x", "y")
+    own, other = figure.data
+    assert (own.x[0], own.y[0], own.error_x.array[0]) == (1.0, 3.0, 0.1)
+    assert (other.x[0], other.y[0]) == (2.0, 4.0)
+    assert own.marker.color != other.marker.color

@@ -1,5 +1,6 @@
 """From a built collection to the tables, by retraining, at the tiny size."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +26,11 @@ from core.evidence import (
     write_evidence,
 )
 from core.evidence_tables import TABLES, make_table
+from core.lenses import Lens
 from precompute.evidence import MeasureConfig, lean, make_evidence
 from precompute.retrain import (
     disjoint_jobs,
+    group_jobs,
     missing_jobs,
     removal_jobs,
     retrain_folder,
@@ -40,6 +43,8 @@ MEASURED = MeasureConfig(
     num_samples=2, num_draws=8, num_bands=2, num_pictures=2, probability_draws=0
 )
 NUM_SUBSETS = 8
+GROUPS = ["subgroup=face-affection", "subgroup=face-smiling"]
+LATE = {"removal", "groups"}  # tables of the second round
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +65,8 @@ def made(tiny_collection, tmp_path_factory):
     jobs += disjoint_jobs(config, DisjointConfig((0.25,)), len(dataset), folder)
     first = measured(jobs)
     settings = RemovalConfig(("ekfac",), (0.25,), num_samples=1, num_random=2)
-    return first, measured(removal_jobs(config, settings, first, folder))
+    jobs = removal_jobs(config, settings, first, folder)
+    return first, measured(jobs + group_jobs(GROUPS, dataset, folder))
 
 
 def test_every_table_is_made(made):
@@ -69,9 +75,9 @@ def test_every_table_is_made(made):
     for name in TABLES:
         table = make_table(evidence, name, "loss")
         assert len(table) > 0, name
-        assert (len(make_table(first, name, "loss")) == 0) == (name == "removal")
+        assert (len(make_table(first, name, "loss")) == 0) == (name in LATE)
     removed = evidence.measured.query("kind == 'removed'")
-    assert set(removed["method"]) == {"none", "random", "ekfac"}
+    assert set(removed["method"]) == {"none", "random", "ekfac", *GROUPS}
     assert evidence.masks.shape == (NUM_SUBSETS, evidence.recipe["num_examples"])
 
 
@@ -106,6 +112,7 @@ def test_models_added_to_evidence_are_those_measured_at_once(made, first_round):
     """The same rows as of one round over all models; what was stored stays."""
     root, add = first_round
     found = read_evidence(add(settings=MEASURED))
+    pd.testing.assert_frame_equal(found.groups, made[1].groups)
     for name, key in (
         ("measured", [*MODEL, "sample_id", "measurement", "low"]),
         ("pictures", [*MODEL, "sample_id"]),
@@ -145,11 +152,53 @@ def test_only_missing_models_are_trained(made):
     count, folder = first.recipe["num_examples"], Path("unused")
     settings = RemovalConfig(("ekfac",), (0.25,), num_samples=1, num_random=2)
     removed = removal_jobs(config, settings, first, folder)
+    removed += group_jobs(GROUPS, load_dataset(config.data), folder)[1:]
     halves = subset_jobs(config, RetrainConfig(NUM_SUBSETS + 1), count, folder)
     disjoint = disjoint_jobs(config, DisjointConfig((0.25,)), count, folder)
     for evidence, missing in ((first, removed), (second, [])):
         found = missing_jobs([*halves, *disjoint, *removed], config, evidence.measured)
         assert found == [halves[-1], *missing]
+
+
+def test_groups_are_foretold_as_the_app_foretells_them(made, tiny_explorer):
+    """The sum of the scores over N, its error, and the share of the sample's class."""
+    rows = made[1].groups
+    assert set(rows["method"]) >= {"ekfac", "clip"} and set(rows["group"]) == set(
+        GROUPS
+    )
+    table = tiny_explorer.examples.table
+    for sample_id in (0, 1):
+        query = tiny_explorer.query_from_gallery(sample_id)
+        lens = Lens("ekfac", "elbo")
+        answer = tiny_explorer.answer(query, lens)
+        uncertainty = tiny_explorer.uncertainty(query, answer)
+        for name in GROUPS:
+            members = (table["subgroup"] == name.partition("=")[2]).to_numpy()
+            row = rows.query(
+                "sample_id == @sample_id and group == @name and method == 'ekfac' "
+                "and measurement == 'elbo'"
+            ).iloc[0]
+            change = answer.scores[members].sum() / len(table)
+            assert row["predicted"] == pytest.approx(change)
+            error = uncertainty.of_groups(members[None])[0]
+            assert row["standard_error"] == pytest.approx(error)
+            assert row["share"] == float(query.facts["subgroup"] in name)
+
+
+def test_groups_alone_are_evidence(made, tiny_collection, tmp_path):
+    """Without any random half their table is made, and nothing is scored for halves."""
+    config = collection_config("glyphs", "tiny")
+    root, work = linked_copy(tiny_collection, tmp_path), tmp_path / "work"
+    shutil.copytree(tiny_collection / "work", work)
+    folder = retrain_folder(config, work)
+    shutil.rmtree(folder)
+    dataset = load_dataset(config.data)
+    retrain_jobs(config, dataset, group_jobs(GROUPS, dataset, folder))
+    found = read_evidence(make_evidence(config, root, work, settings=MEASURED))
+    assert found.scores.empty and found.num_halves == 0
+    for measurement in ("loss", "elbo"):
+        table = make_table(found, "groups", measurement)
+        pd.testing.assert_frame_equal(table, make_table(made[1], "groups", measurement))
 
 
 def test_the_full_model_draws_the_gallery_again(made, tiny_explorer):

@@ -9,7 +9,7 @@ import pytest
 from core import findings
 from core.config import collection_config, preset_of
 from core.evaluation import Calibration
-from core.evidence_tables import make_table
+from core.evidence_tables import group_summary, group_table, make_table
 from tests.toy_evidence import full_evidence
 
 
@@ -286,3 +286,20 @@ def test_the_collapse_is_told_from_the_smallest_to_the_largest_pair():
     assert "among each other by 1.5" in said and "from 0.40 to 0.93" in said
     assert "80%, then 31% as far apart" in said
     assert "No two models" in findings.collapse_finding(table[:0], "loss")
+
+
+def test_groups_left_out_are_told_with_what_guessing_gives():
+    """Rank correlation, the group that mattered most, and how far sizes are off."""
+    evidence = full_evidence({}, 40, num_samples=6)
+    summary = group_summary(group_table(evidence, "loss"))
+    said = findings.group_finding(summary, "loss")
+    assert "without each of 3 groups, 6 samples" in said
+    assert "a rank correlation of EK-FAC 1.00 and CLIP" in said
+    assert "100% of the samples by EK-FAC" in said and "guessing gives 33%" in said
+    assert said.endswith("EK-FAC's sizes have to be taken times 2.")
+    one = full_evidence({}, 40, num_samples=6, groups=("house=a",))
+    said = findings.group_finding(group_summary(group_table(one, "loss")), "loss")
+    assert "without a group, 6 samples" in said and "guessing" not in said
+    nothing = full_evidence({}, 40, groups=())
+    summary = group_summary(group_table(nothing, "loss"))
+    assert "without a whole group" in findings.group_finding(summary, "loss")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core import groups, reading, texts
-from core.evidence_tables import calibration
+from core.evidence_tables import calibration, changes_without_groups
 from core.explorer import Lens, open_explorer
 from tests.test_app import (  # noqa: F401  (a fixture among them)
     address,
@@ -163,3 +163,27 @@ def test_a_group_of_everything_has_nothing_to_be_compared_with(
     assert not app.exception
     assert "Every picture is in this group" in shown(app)
     assert "That is more than for" not in shown(app)
+
+
+def test_a_group_that_was_really_left_out_says_what_happened(
+    tested_collection, monkeypatch
+):
+    """Measured beside foretold, and both drawings; only where it was measured."""
+    explorer = open_explorer("glyphs", tested_collection)
+    evidence, kind = explorer.evidence(), explorer.examples.table["subgroup"].iloc[0]
+    group = f"value:subgroup:{kind}"
+    app = open_groups(tested_collection, monkeypatch, group=group)
+    measured = changes_without_groups(evidence, "loss").at[0, f"subgroup={kind}"]
+    query = explorer.query_from_gallery(0)
+    answer = explorer.answer(query, Lens())
+    members = explorer.examples.table["subgroup"] == kind
+    change = groups.changes(answer.scores, members.to_numpy()[None])[0]
+    scale = reading.signed_scale(max(abs(measured), abs(change)))
+    assert "Really left out" in words(app)
+    assert f"changed by **{scale.number(measured)}" in shown(app)
+    assert f"foretold were {scale.number(change)}." in shown(app)
+    assert "really_drawn" in app.session_state
+    for other in ({"sample": "5"}, {"group": "ids:1-9"}):
+        link = {"group": group} | other
+        app = open_groups(tested_collection, monkeypatch, **link)
+        assert not app.exception and "Really left out" not in words(app)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from core.evidence import NOTHING, RANDOM, Evidence
-from core.redrawn import disjoint_rows, removal_rows
-from tests.toy_evidence import full_evidence
+from core.redrawn import disjoint_rows, group_rows, removal_rows
+from tests.toy_evidence import HOUSES, full_evidence
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +44,12 @@ def test_pairs_come_in_the_order_of_their_size(evidence):
     assert sizes == [(2, 0), (2, 1), (8, 0), (8, 1), (20, 0), (20, 1)]
     expected = stored(evidence, 2, kind="disjoint", fraction=0.2, subset=1)
     np.testing.assert_array_equal(rows[3][2][2], expected)
+
+
+def test_each_group_left_out_stands_beside_every_picture(evidence):
+    """The first row is the model of the same seed that saw everything."""
+    rows = group_rows(evidence)
+    assert [name for name, _ in rows] == [NOTHING, *HOUSES]
+    expected = stored(evidence, 1, kind="removed", method="house=b")
+    np.testing.assert_array_equal(rows[2][1][1], expected)
+    assert group_rows(full_evidence({}, 40, groups=())) == []

@@ -27,8 +27,10 @@ from precompute.__main__ import main
 from precompute.retrain import (
     Job,
     disjoint_jobs,
+    group_jobs,
     model_facts,
     model_path,
+    named_groups,
     parse_part,
     recipe,
     removal_jobs,
@@ -265,3 +267,28 @@ def test_disjoint_parts_share_no_picture_and_grow(config, dataset, tmp_path):
     assert facts["disjoint"] == {"fraction": 1 / 8, "subset": 0}
     with pytest.raises(ValueError, match="must overlap"):
         disjoint_jobs(config, DisjointConfig((0.6,)), len(dataset), tmp_path)
+
+
+def test_a_model_without_a_group_is_compared_with_one_of_all(config, dataset, tmp_path):
+    """A column names all its values; all begin with the same random weights."""
+    names = named_groups(["label", "name=Bag"], dataset)
+    column = dataset.metadata["label"].astype(str)
+    values = sorted(column.unique())
+    assert names == [*(f"label={value}" for value in values), "name=Bag"]
+    started = replace(config, train=replace(config.train, start_from="x.safetensors"))
+    jobs = group_jobs(names, dataset, tmp_path)
+    assert jobs[0].kept.all() and len(jobs) == 1 + len(names)
+    np.testing.assert_array_equal(jobs[1].kept, column != values[0])
+    settings = [job.settings(started) for job in jobs]
+    assert {one.train.start_from for one in settings} == {""}
+    assert len({one.seed for one in settings}) == 1
+    assert settings[0].train.num_steps == 8
+    assert settings[1].train.num_steps == round(8 * jobs[1].kept.mean())
+    facts = model_facts(retrain(config, dataset, jobs[1]))
+    assert facts["removed"]["method"] == names[0] and facts["removed"]["about"] == -1
+    for wrong, said in (("house", "no column 'house'"), ("name=Hat", "has 'Hat'")):
+        with pytest.raises(LookupError, match=said):
+            named_groups([wrong], dataset)
+    alike = replace(dataset, metadata=dataset.metadata.assign(name="Bag"))
+    with pytest.raises(ValueError, match="Every picture is in 'name=Bag'"):
+        group_jobs(["name=Bag"], alike, tmp_path)

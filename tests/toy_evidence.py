@@ -5,8 +5,9 @@ import pandas as pd
 
 from core.draws import subset_masks
 from core.evaluation import predicted_changes
-from core.evidence import OWN, RANDOM, Evidence, default_lens
+from core.evidence import GROUP_COLUMNS, OWN, RANDOM, Evidence, default_lens
 
+HOUSES = ("house=a", "house=b", "house=c")
 PAIRS = [(fraction, side) for fraction in (0.05, 0.2, 0.5) for side in (0, 1)]
 RECIPE = {
     "num_draws": 64,
@@ -49,6 +50,7 @@ def full_evidence(
     edges: tuple[int, ...] = (0, 250, 500, 750, 1000),
     noise: float = 0.5,
     removals: bool = True,
+    groups: tuple[str, ...] = HOUSES,
 ) -> Evidence:
     """Return evidence with a row in every table.
 
@@ -61,6 +63,7 @@ def full_evidence(
         noise: What each training adds to a cost, in standard deviations of what the
             pictures left out add.
         removals: Whether models were trained without the top influences.
+        groups: Names of groups that models were trained without, then as well.
     """
     rng, masks = np.random.default_rng(1), subset_masks(num_examples, num_subsets, 0)
     shape = (num_samples, num_examples)
@@ -70,14 +73,44 @@ def full_evidence(
     measured = _measured(rng, masks, bands, terms, edges, noise)
     measured += _disjoint(rng, num_samples)
     pictures = [_drawn("disjoint", num_samples, fraction=f, subset=s) for f, s in PAIRS]
+    predicted = pd.DataFrame(columns=GROUP_COLUMNS)
     if removals:
         measured += _removed(rng, terms["loss"], num_samples)
         pictures += _drawn_without(num_samples)
+        predicted = _predicted(rng, num_samples, groups)
+        measured += _without_groups(predicted)
+        pictures += [_drawn("removed", num_samples, method=name) for name in groups]
     measured = pd.concat(measured, ignore_index=True).fillna({"about": -1})
     scores = pd.concat(_scores(rng, bands, terms, edges), ignore_index=True)
     recipe = RECIPE | {"num_examples": num_examples, "settings": settings}
     pictures = pd.concat(pictures, ignore_index=True)
-    return Evidence(recipe, masks, measured, scores, pictures)
+    return Evidence(recipe, masks, measured, scores, pictures, predicted)
+
+
+def _predicted(rng, num_samples, groups) -> pd.DataFrame:
+    """Return what two methods foretell of groups; a sample's class is in one."""
+    rows = []
+    for method, measurement in (("ekfac", "loss"), ("ekfac", "elbo"), ("clip", OWN)):
+        for sample in range(num_samples):
+            for number, name in enumerate(groups):
+                share = float(number == sample % len(groups))
+                change = share + 0.1 * rng.normal()
+                row = (name, sample, share, method, measurement, change, 0.05)
+                rows.append(row)
+    return pd.DataFrame(rows, columns=GROUP_COLUMNS)
+
+
+def _without_groups(predicted) -> list[pd.DataFrame]:
+    """Return costs that rise by twice of what EK-FAC foretells, from three."""
+    own = predicted[predicted["method"] == "ekfac"]
+    parts = []
+    for (name, measurement), rows in own.groupby(["group", "measurement"]):
+        costs = 3 + 2 * rows.sort_values("sample_id")["predicted"].to_numpy()[:, None]
+        table = cost_rows(costs, "removed", measurement=measurement)
+        parts.append(table.assign(method=name, fraction=0.3))
+    costs = np.full((own["sample_id"].nunique(), 1), 3.0)
+    nothing = cost_rows(costs, "removed", measurement="elbo")
+    return [*parts, nothing.assign(method="none")]
 
 
 def _disjoint(rng, num_samples) -> list[pd.DataFrame]:

@@ -23,14 +23,8 @@ from core.answers import Progress, Query, Uncertainty, steps
 from core.baselines import latent_similarity, pixel_similarity
 from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.curvature import Eigenbasis, eigenbasis_from
-from core.diffusion import (
-    Denoiser,
-    Subject,
-    Trajectory,
-    denoiser_from_bytes,
-    invert,
-    to_pixels,
-)
+from core.denoiser_file import denoiser_from_bytes
+from core.diffusion import Denoiser, Subject, Trajectory, invert, to_pixels
 from core.draws import keyed_generator
 from core.group_errors import find_uncertainty
 from core.images import decode_picture

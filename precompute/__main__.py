@@ -21,7 +21,7 @@ from core.config import (
 )
 from core.curvature import GGNS, KFAC_APPROXIMATIONS
 from core.datasets import load_dataset
-from core.diffusion import denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
 from core.evidence import evidence_folder, read_evidence
 from core.evidence_tables import TABLES, make_table
 from core.explorer import Cancelled, Lens, open_explorer

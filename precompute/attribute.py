@@ -1,12 +1,12 @@
 """The headless answer: scores of all training pictures for one picture, as CSV."""
 
-import os
 from pathlib import Path
 
 import pandas as pd
 from tqdm import tqdm
 
 from core.explorer import Answer, Explorer, Lens, Query
+from core.files import written_whole
 from core.texts import safe_csv
 
 DIGITS = "%.9g"  # of the numbers that are written
@@ -42,10 +42,9 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     Raises:
         ValueError: If the folder does not exist or cannot be written.
     """
-    temporary = path.with_name(path.name + ".part")
     try:
-        temporary.write_text(safe_csv(table, DIGITS), encoding="utf-8")
-        os.replace(temporary, path)
+        with written_whole(path) as file:
+            file.write(safe_csv(table, DIGITS).encode())
     except OSError as error:
         raise ValueError(
             f"'{path}' cannot be written ({error.strerror}). Choose a folder that "

@@ -18,7 +18,8 @@ import torch
 from core.baselines import mean_eigenvalue, trak_damping
 from core.config import CollectionConfig, RetrainConfig
 from core.datasets import load_dataset
-from core.diffusion import Denoiser, Subject, denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
+from core.diffusion import Denoiser, Subject
 from core.draws import keyed_generator, subset_masks
 from core.evaluation import predicted_changes
 from core.evidence import (

@@ -21,7 +21,8 @@ from core.baselines import datainf_damping, datainf_mixing
 from core.config import CollectionConfig, MethodConfig, config_from_dict
 from core.curvature import Eigenbasis, eigenbasis_from
 from core.datasets import Dataset, load_dataset
-from core.diffusion import Denoiser, denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
+from core.diffusion import Denoiser
 from core.draws import Draws, keyed_generator, make_draws
 from core.index import GradientIndex, balance
 from core.method_files import (

@@ -17,7 +17,8 @@ from core.config import (
     sets_folder,
 )
 from core.datasets import dataset_path
-from core.diffusion import Denoiser, denoiser_to_bytes
+from core.denoiser_file import denoiser_to_bytes
+from core.diffusion import Denoiser
 from core.lora import low_rank_layers
 from core.parameters import parameter_layout
 from core.pipelines import (

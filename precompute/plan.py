@@ -21,12 +21,8 @@ from core.clip import load_clip
 from core.config import CollectionConfig
 from core.curvature import Curvature
 from core.datasets import Dataset, load_dataset
-from core.diffusion import (
-    MOST_AT_ONCE,
-    PASS_BYTES,
-    Denoiser,
-    denoiser_from_bytes,
-)
+from core.denoiser_file import denoiser_from_bytes
+from core.diffusion import MOST_AT_ONCE, PASS_BYTES, Denoiser
 from core.index import GradientIndex
 from core.parameters import Layout, parameter_layout
 from core.prompts import check_captions

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 
 from core.config import CollectionConfig
-from core.diffusion import denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
 from core.files import written_whole
 from precompute.samples import decoded, draw
 

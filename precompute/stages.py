@@ -8,7 +8,7 @@ from torch import Tensor
 from core.config import DATA_DIR, CollectionConfig, sets_folder
 from core.curvature import Curvature
 from core.datasets import Dataset, load_dataset
-from core.diffusion import denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
 from core.index import GradientIndex
 from core.prompts import check_captions
 from precompute.curvature import fit_curvature

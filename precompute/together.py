@@ -13,7 +13,8 @@ from torch.func import functional_call, vmap
 
 from core.config import CollectionConfig
 from core.datasets import Dataset
-from core.diffusion import Denoiser, denoiser_to_bytes
+from core.denoiser_file import denoiser_to_bytes
+from core.diffusion import Denoiser
 from precompute.progress import Bar
 from precompute.train import (
     checkpoint,

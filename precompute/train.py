@@ -10,12 +10,8 @@ from torch import Tensor
 
 from core.config import DATA_DIR, CollectionConfig, TrainConfig
 from core.datasets import Dataset
-from core.diffusion import (
-    Denoiser,
-    denoiser_from_bytes,
-    denoiser_to_bytes,
-    make_denoiser,
-)
+from core.denoiser_file import denoiser_from_bytes, denoiser_to_bytes
+from core.diffusion import Denoiser, make_denoiser
 from core.draws import keyed_generator
 from precompute.progress import Bar
 from precompute.workspace import Workspace, write_atomically

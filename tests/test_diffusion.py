@@ -8,14 +8,8 @@ import torch
 from diffusers import AutoencoderKL, DDPMScheduler, VQModel
 
 from core.config import ModelConfig
-from core.diffusion import (
-    Denoiser,
-    PatchAutoencoder,
-    denoiser_from_bytes,
-    denoiser_to_bytes,
-    make_denoiser,
-    to_pixels,
-)
+from core.denoiser_file import denoiser_from_bytes, denoiser_to_bytes
+from core.diffusion import Denoiser, PatchAutoencoder, make_denoiser, to_pixels
 from core.draws import keyed_generator
 from tests.toys import linear_denoiser, tiny_denoiser
 

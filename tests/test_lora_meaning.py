@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from core.config import collection_config
-from core.diffusion import denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
 from precompute.stages import shipped_weights
 from tests.benchmarks.lora import Size, drawings, own_ranks, run, scores, tuned
 

@@ -11,7 +11,8 @@ import torch
 from core.baselines import datainf_damping, per_coordinate
 from core.config import MethodConfig, collection_config, config_from_dict
 from core.datasets import load_dataset
-from core.diffusion import denoiser_to_bytes, make_denoiser
+from core.denoiser_file import denoiser_to_bytes
+from core.diffusion import make_denoiser
 from core.draws import keyed_generator
 from core.gradients import fold_gradients
 from core.index import GradientIndex

@@ -20,7 +20,7 @@ from core.config import (
     collection_config,
 )
 from core.datasets import load_dataset
-from core.diffusion import denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
 from core.draws import subset_mask
 from core.evidence import Evidence
 from precompute.__main__ import main

@@ -14,7 +14,7 @@ from torch import nn
 
 from core.curvature import fit_factors
 from core.datasets import load_dataset
-from core.diffusion import denoiser_from_bytes, denoiser_to_bytes
+from core.denoiser_file import denoiser_from_bytes, denoiser_to_bytes
 from core.draws import make_draws
 from core.explorer import Lens, open_explorer
 from core.gradients import fold_gradients

@@ -21,7 +21,8 @@ from core.curvature import (
     fit_factors,
 )
 from core.datasets import Dataset, load_dataset
-from core.diffusion import Denoiser, denoiser_from_bytes, make_denoiser
+from core.denoiser_file import denoiser_from_bytes
+from core.diffusion import Denoiser, make_denoiser
 from core.draws import keyed_generator
 from core.parameters import (
     Layout,

@@ -26,7 +26,8 @@ from core.curvature import (
     fit_factors,
 )
 from core.datasets import Dataset, load_dataset
-from core.diffusion import Denoiser, denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
+from core.diffusion import Denoiser
 from core.draws import keyed_generator, make_draws
 from core.gradients import fold_gradients
 from core.influence import centred, split_reliability

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from core.config import collection_config
 from core.datasets import load_dataset
-from core.diffusion import denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
 from precompute.fidelity import EXAMPLES, fidelity
 from precompute.stages import shipped_weights
 from precompute.workspace import open_workspace

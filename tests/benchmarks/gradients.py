@@ -18,7 +18,7 @@ import torch
 from core.config import CollectionConfig, collection_config
 from core.curvature import Curvature, Eigenbasis
 from core.datasets import load_dataset
-from core.diffusion import denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
 from core.draws import keyed_generator, make_draws
 from core.gradients import draws_in_parts
 from core.index import GradientIndex

@@ -24,7 +24,8 @@ from core.curvature import (
     fit_factors,
 )
 from core.datasets import load_dataset
-from core.diffusion import Denoiser, denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
+from core.diffusion import Denoiser
 from core.draws import Draws, keyed_generator, make_draws
 from core.evaluation import lds, mean_and_error, predicted_changes
 from core.gradients import fold_gradients

@@ -22,7 +22,8 @@ import core.draws
 from core.config import CollectionConfig, collection_config
 from core.curvature import Curvature
 from core.datasets import Dataset, load_dataset
-from core.diffusion import Denoiser, denoiser_from_bytes
+from core.denoiser_file import denoiser_from_bytes
+from core.diffusion import Denoiser
 from core.draws import Draws, keyed_generator, make_draws
 from core.gradients import fold_gradients
 from core.measurements import loss

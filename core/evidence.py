@@ -88,7 +88,7 @@ class Evidence:
         default_factory=lambda: pd.DataFrame(columns=GROUP_COLUMNS)
     )
 
-    @property
+    @cached_property
     def num_halves(self) -> int:
         """Return how many random subsets there are retrained models of."""
         rows = self.measured["kind"] == "half"

@@ -433,6 +433,20 @@ def show_removal_pictures(asked: Asked, table: pd.DataFrame) -> None:
     components.matrix(columns, shown, "removal_pictures", alt=alt)
 
 
+def show_drawn(rows: list[tuple[str, redrawn.Pictures]], key: str, alt: str) -> None:
+    """Show the samples as several models drew them, a row per model and its name."""
+    samples = sorted(rows[0][1])
+    shown = [
+        {
+            "label": label,
+            "cells": [picture_cell(pictures, sample, label) for sample in samples],
+        }
+        for label, pictures in rows
+    ]
+    st.caption(f"{alt}.")
+    components.matrix([f"{sample}" for sample in samples], shown, key, alt=alt)
+
+
 def picture_cell(pictures: redrawn.Pictures, sample: int, label: str) -> dict:
     """Return a cell with the picture of a sample, or a dash."""
     if sample not in pictures:
@@ -491,16 +505,12 @@ def show_group_pictures(asked: Asked) -> None:
     rows = redrawn.group_rows(asked.evidence)
     if not rows:
         return
-    samples = sorted(rows[0][1])
-    shown = []
-    for name, pictures in rows:
-        label = "nothing removed" if name == NOTHING else f"without {name}"
-        cells = [picture_cell(pictures, sample, label) for sample in samples]
-        shown.append({"label": label, "cells": cells})
+    named = [
+        ("nothing removed" if name == NOTHING else f"without {name}", pictures)
+        for name, pictures in rows
+    ]
     alt = "The same samples, from the same seeds, as these models drew them"
-    st.caption(f"{alt}.")
-    columns = [f"{sample}" for sample in samples]
-    components.matrix(columns, shown, "group_pictures", alt=alt)
+    show_drawn(named, "group_pictures", alt)
 
 
 def show_collapse(asked: Asked) -> None:
@@ -518,21 +528,12 @@ def show_collapse(asked: Asked) -> None:
     chart(evidence_figures.collapse_curves(table), "collapse", finding)
     rows = redrawn.disjoint_rows(asked.evidence)
     if rows:
-        samples = sorted(rows[0][2])
-        shown = [
-            {
-                "label": f"{count:,} pictures, model {'AB'[side]}",
-                "cells": [
-                    picture_cell(pictures, sample, f"model {'AB'[side]}")
-                    for sample in samples
-                ],
-            }
+        named = [
+            (f"{count:,} pictures, model {'AB'[side]}", pictures)
             for count, side, pictures in rows
         ]
         alt = "What both models of each pair draw from the same seeds"
-        st.caption(f"{alt}.")
-        columns = [f"{sample}" for sample in samples]
-        components.matrix(columns, shown, "disjoint_pictures", alt=alt)
+        show_drawn(named, "disjoint_pictures", alt)
     offer(asked, table, "collapse")
 
 

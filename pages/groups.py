@@ -240,7 +240,9 @@ def show_left_out(
 ) -> None:
     """Say what happened where a model was really trained without this group."""
     evidence = trust.find_evidence(explorer).evidence
-    if evidence is None or query.kind != "gallery" or lens.timesteps or lens.region:
+    if evidence is None or evidence.groups.empty or query.kind != "gallery":
+        return
+    if lens.timesteps or lens.region:
         return
     sample = query.facts["sample_id"]
     changes = changes_without_groups(evidence, lens.measurement)

@@ -277,12 +277,15 @@ def group_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
 
 def changes_without_groups(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return the measured changes, a row per sample and a column per group left out."""
+    """Return the measured changes, a row per sample and a column per group left out.
+
+    Empty where no group was, or the model with every picture is not measured yet.
+    """
     costs = evidence.measured.query(
         "kind == 'removed' and measurement == @measurement and low == -1"
     )
     groups = groups_left_out(costs)
-    if not groups:
+    if not groups or NOTHING not in set(costs["method"]):
         return pd.DataFrame()
     costs = costs.pivot_table("value", "sample_id", "method")
     return costs[groups].sub(costs[NOTHING], axis=0)

@@ -50,11 +50,12 @@ def group_rows(evidence: Evidence) -> list[tuple[str, Pictures]]:
 
     Returns:
         Per group its name and the pictures. The first is `NOTHING`, the same training
-        with every picture. Empty where no group was left out or nothing was drawn.
+        with every picture. Empty where no group was left out, or one of the two is
+        not drawn.
     """
     drawn = evidence.pictures.query("kind == 'removed' and seed == 0")
     names = [NOTHING, *groups_left_out(drawn)]
-    if len(names) < 2:
+    if len(names) < 2 or NOTHING not in set(drawn["method"]):
         return []
     return [(name, pictures_of(drawn[drawn["method"] == name])) for name in names]
 

@@ -347,6 +347,13 @@ def test_a_group_left_out_is_compared_with_what_was_foretold():
     assert other["correlation"] == pytest.approx(-expected) and other["first"] == 0
 
 
+def test_without_the_model_of_every_picture_there_is_no_change_yet():
+    """As while others are still being measured: no row, and no error."""
+    rows = [("s=a", 0, 1.0, "ekfac", "loss", 0.5, 0.1)]
+    assert group_table(left_out({"s=a": [6.0]}, rows), "loss").empty
+    assert len(group_table(left_out({"s=a": [6.0], "none": [5.0]}, rows), "loss")) == 1
+
+
 def test_groups_are_named_by_a_column_and_a_value():
     """What is not there is refused with what is."""
     table = pd.DataFrame({"style": ["a=1", "b", "a=1"], "size": [3, 4, 3]})

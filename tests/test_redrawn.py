@@ -1,5 +1,7 @@
 """Pictures that retrained models drew: the right model beside the right sample."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,3 +55,5 @@ def test_each_group_left_out_stands_beside_every_picture(evidence):
     expected = stored(evidence, 1, kind="removed", method="house=b")
     np.testing.assert_array_equal(rows[2][1][1], expected)
     assert group_rows(full_evidence({}, 40, groups=())) == []
+    alone = replace(evidence, pictures=evidence.pictures.query("method == 'house=a'"))
+    assert group_rows(alone) == []

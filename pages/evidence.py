@@ -21,6 +21,9 @@ def show_untested(explorer: Explorer, found: trust.Found) -> None:
     if found.evidence is not None:
         show_basis(explorer, found.evidence)
         cards.card(st, cards.show_groups, choose(explorer, found))
+    elif found.untested:
+        st.markdown("What leaving out whole groups does can be measured here:")
+        cards.show_group_commands(explorer, add=False)
     with st.container(border=True):
         cards.show_stored(explorer)
     st.stop()

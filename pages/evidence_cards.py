@@ -92,12 +92,19 @@ def chart(figure, key: str, alt: str) -> None:
     st.plotly_chart(figure, config=lens_views.CHART, key=key, alt=alt)
 
 
-def show_commands(asked: Asked, option: str) -> None:
-    """Show how to retrain the models that a card lacks."""
-    flags = findings.command_flags(asked.explorer.config)
+def show_commands(explorer: Explorer, option: str, add: bool = True) -> None:
+    """Show how to retrain the models that a card lacks.
+
+    Args:
+        explorer: The collection.
+        option: Which models `retrain` shall train.
+        add: Whether to what is stored already.
+    """
+    flags = findings.command_flags(explorer.config)
+    missing, adding = (" --missing", " --add") if add else ("", "")
     st.code(
-        f"python -m precompute retrain {flags} {option}\n"
-        f"python -m precompute evidence {flags}",
+        f"python -m precompute retrain {flags} {option}{missing}\n"
+        f"python -m precompute evidence {flags}{adding}",
         language="bash",
         wrap_lines=True,
     )
@@ -374,7 +381,7 @@ def show_removal(asked: Asked) -> None:
         finding,
     )
     if table.empty:
-        show_commands(asked, "--removals")
+        show_commands(asked.explorer, "--removals")
         return
     rows = table[table["sample_id"] == -1].sort_values(
         ["fraction", "excess"], ascending=False
@@ -467,7 +474,7 @@ def show_groups(asked: Asked) -> None:
         finding,
     )
     if table.empty:
-        show_commands(asked, f"--without {label_column(asked.explorer)}")
+        show_group_commands(asked.explorer)
         return
     method = chosen_method(summary["method"].tolist(), "grouped")
     rows = table[table["method"] == method]
@@ -495,9 +502,10 @@ def show_groups(asked: Asked) -> None:
     offer(asked, table, "groups")
 
 
-def label_column(explorer: Explorer) -> str:
-    """Return the label that a collection's classes begin with."""
-    return explorer.classes.columns[0] if len(explorer.classes.columns) else "label"
+def show_group_commands(explorer: Explorer, add: bool = True) -> None:
+    """Show how to leave out each group of the label that the classes begin with."""
+    labels = [*explorer.classes.columns, "label"]
+    show_commands(explorer, f"--without {labels[0]}", add)
 
 
 def show_group_pictures(asked: Asked) -> None:
@@ -523,7 +531,7 @@ def show_collapse(asked: Asked) -> None:
         finding,
     )
     if table.empty:
-        show_commands(asked, "--disjoint")
+        show_commands(asked.explorer, "--disjoint")
         return
     chart(evidence_figures.collapse_curves(table), "collapse", finding)
     rows = redrawn.disjoint_rows(asked.evidence)

@@ -162,14 +162,14 @@ def parser() -> argparse.ArgumentParser:
             stage.add_argument(
                 "--samples",
                 type=int,
-                default=MeasureConfig.num_samples,
-                help="of the gallery, its first, that are measured in every model",
+                help="of the gallery, its first, that are measured in every model; "
+                f"default: {MeasureConfig.num_samples}, with --add as stored",
             )
             stage.add_argument(
                 "--probability-draws",
                 type=int,
-                default=MeasureConfig.probability_draws,
-                help="of the log-probability, the slowest measurement; 0 leaves it out",
+                help="of the log-probability, the slowest; 0 leaves it out; "
+                f"default: {MeasureConfig.probability_draws}, with --add as stored",
             )
         hessian = stage.add_argument_group("the curvature; default: the preset's")
         hessian.add_argument("--ggn", choices=GGNS, help="of the model or the loss")
@@ -397,13 +397,13 @@ def run_evidence(config, options: argparse.Namespace, root: Path, device: str) -
         table = make_table(evidence, options.table, options.measurement)
         sys.stdout.write(safe_csv(table, "%.6g"))
         return
-    measured = MeasureConfig(
-        num_samples=options.samples, probability_draws=options.probability_draws
-    )
+    asked = {
+        "num_samples": options.samples,
+        "probability_draws": options.probability_draws,
+    }
+    asked = {name: value for name, value in asked.items() if value is not None}
     part = own_part(options)
-    folder = make_evidence(
-        config, root, options.work, part, device, measured, options.add
-    )
+    folder = make_evidence(config, root, options.work, part, device, asked, options.add)
     if folder is not None:
         print(folder)
 

@@ -559,7 +559,7 @@ def make_evidence(
     work: Path | None = None,
     part: tuple[int, int] = (0, 1),
     device: str = "cpu",
-    settings: MeasureConfig | None = None,
+    asked: dict | None = None,
     add: bool = False,
 ) -> Path | None:
     """Measure and score what is missing, and store the evidence beside the collection.
@@ -571,7 +571,8 @@ def make_evidence(
         part: (number of this process, number of processes): of several, each measures
             its share and stores nothing; a last call alone puts all together.
         device: Where to compute.
-        settings: What to measure; fewer samples where the gallery has fewer.
+        asked: Values of `MeasureConfig` that are wanted; the others are as stored where
+            that is added to. There are fewer samples where the gallery has fewer.
         add: Whether to keep the stored evidence and add the models it has not measured:
             neither those models nor the index that gave its scores need to be here.
 
@@ -582,11 +583,12 @@ def make_evidence(
     weights = trained_weights(config, dataset, workspace, device)
     denoiser = denoiser_from_bytes(weights).to(device)
     samples = make_samples(config, denoiser, dataset, workspace)
-    settings = settings or MeasureConfig()
-    count = min(settings.num_samples, len(samples["x_0"]))
-    settings = replace(settings, num_samples=count)
     models, folder = retrain_folder(config, work), evidence_folder(root, config)
     stored = read_evidence(folder) if add else None
+    usual = {} if stored is None else stored.recipe["measure"]
+    settings = MeasureConfig(**(usual | (asked or {})))
+    count = min(settings.num_samples, len(samples["x_0"]))
+    settings = replace(settings, num_samples=count)
     if stored is not None:
         check_extends(stored, config, settings)
     known = None if stored is None else stored.measured

@@ -409,6 +409,9 @@ def test_evidence_says_what_was_not_measured_and_how_to(tiny_collection, monkeyp
     flags = "--collection glyphs --preset tiny"
     assert f"`python -m precompute retrain {flags}`" in app.info[0].value
     assert f"`python -m precompute evidence {flags}`" in app.info[0].value
+    shown = app.code[0].value.splitlines()
+    assert shown[0] == f"python -m precompute retrain {flags} --without style"
+    assert shown[1] == f"python -m precompute evidence {flags}"
     assert "Measured when it was built" in words(app)
     scores = wait_for_jobs(open_app(tiny_collection, monkeypatch))
     assert words(scores).count("not tested by retraining") == 2
@@ -463,7 +466,8 @@ def test_evidence_without_removals_says_how_to_make_them(
     assert not app.exception
     assert "No model was trained without the pictures that matter most" in plain(app)
     flags = "--collection glyphs --preset tiny"
-    assert f"retrain {flags} --removals" in app.code[0].value
+    assert f"retrain {flags} --removals --missing\n" in app.code[0].value
+    assert app.code[0].value.endswith(f"evidence {flags} --add")
     assert len(app.info) == 1 and "too few to calibrate on" in app.info[0].value
 
 

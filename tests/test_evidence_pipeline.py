@@ -27,7 +27,7 @@ from core.evidence import (
 )
 from core.evidence_tables import TABLES, make_table
 from core.lenses import Lens
-from precompute.evidence import MeasureConfig, lean, make_evidence
+from precompute.evidence import lean, make_evidence
 from precompute.retrain import (
     disjoint_jobs,
     group_jobs,
@@ -39,9 +39,13 @@ from precompute.retrain import (
 )
 from tests.conftest import linked_copy
 
-MEASURED = MeasureConfig(
-    num_samples=2, num_draws=8, num_bands=2, num_pictures=2, probability_draws=0
-)
+MEASURED = {
+    "num_samples": 2,
+    "num_draws": 8,
+    "num_bands": 2,
+    "num_pictures": 2,
+    "probability_draws": 0,
+}
 NUM_SUBSETS = 8
 GROUPS = ["subgroup=face-affection", "subgroup=face-smiling"]
 LATE = {"removal", "groups"}  # tables of the second round
@@ -57,7 +61,7 @@ def made(tiny_collection, tmp_path_factory):
 
     def measured(jobs):
         retrain_jobs(config, dataset, jobs)
-        found = make_evidence(config, root, work, settings=MEASURED)
+        found = make_evidence(config, root, work, asked=MEASURED)
         return read_evidence(found)
 
     halves = RetrainConfig(num_subsets=NUM_SUBSETS)
@@ -111,7 +115,7 @@ def first_round(made, tiny_collection, tmp_path):
 def test_models_added_to_evidence_are_those_measured_at_once(made, first_round):
     """The same rows as of one round over all models; what was stored stays."""
     root, add = first_round
-    found = read_evidence(add(settings=MEASURED))
+    found = read_evidence(add())  # in the way that the stored evidence was measured
     pd.testing.assert_frame_equal(found.groups, made[1].groups)
     for name, key in (
         ("measured", [*MODEL, "sample_id", "measurement", "low"]),
@@ -123,7 +127,7 @@ def test_models_added_to_evidence_are_those_measured_at_once(made, first_round):
         )
         pd.testing.assert_frame_equal(added, at_once, check_exact=True)
     pd.testing.assert_frame_equal(found.scores, made[0].scores)
-    again = read_evidence(add(settings=MEASURED))
+    again = read_evidence(add(asked=MEASURED))
     pd.testing.assert_frame_equal(again.measured, found.measured)
 
 
@@ -131,7 +135,7 @@ def test_what_does_not_fit_the_stored_evidence_is_not_added(first_round):
     """Other draws, or a subset that the stored scores say nothing of."""
     root, add = first_round
     with pytest.raises(ValueError, match="num_draws 8, not 16"):
-        add(settings=replace(MEASURED, num_draws=16))
+        add(asked={"num_draws": 16})
     folder = evidence_folder(root, collection_config("glyphs", "tiny"))
     stored = read_evidence(folder)
     fewer = replace(
@@ -141,7 +145,7 @@ def test_what_does_not_fit_the_stored_evidence_is_not_added(first_round):
     )
     write_evidence(folder, fewer)
     with pytest.raises(ValueError, match="7 random subsets.*number 7.*without --add"):
-        add(settings=MEASURED)
+        add()
     assert len(read_evidence(folder).measured) == len(fewer.measured)
 
 
@@ -194,7 +198,7 @@ def test_groups_alone_are_evidence(made, tiny_collection, tmp_path):
     shutil.rmtree(folder)
     dataset = load_dataset(config.data)
     retrain_jobs(config, dataset, group_jobs(GROUPS, dataset, folder))
-    found = read_evidence(make_evidence(config, root, work, settings=MEASURED))
+    found = read_evidence(make_evidence(config, root, work, asked=MEASURED))
     assert found.scores.empty and found.num_halves == 0
     for measurement in ("loss", "elbo"):
         table = make_table(found, "groups", measurement)

@@ -156,6 +156,7 @@ class RemovalConfig:
     fractions: tuple[float, ...] = (0.1, 0.02)  # of the pictures, most influential
     num_samples: int = 5  # the first of the gallery
     num_random: int = 3  # random removals of each size, the same for all samples
+    num_group_controls: int = 2  # random removals as large as a whole group
     num_seeds: int = 1
 
 
@@ -359,6 +360,7 @@ def _gpu(config: CollectionConfig) -> CollectionConfig:
 
 COLLECTIONS = {"glyphs": _GLYPHS_CPU, "fashion2": _FASHION_CPU}
 PRESETS = {"cpu": lambda config: config, "tiny": _tiny, "gpu": _gpu}
+RETRAINING = {"gpu": RetrainConfig(num_subsets=48)}  # by preset, where not as usual
 
 
 def sets_folder() -> Path:

@@ -39,6 +39,7 @@ FIGURES = ("lds", "standard_error", "subset_error", "num_samples", "num_subsets"
 CEILING = "retraining"  # in place of a method: the same subsets, another seed
 RANDOM = "random"  # in place of a method: scores, or a removal, that knows nothing
 NOTHING = "none"  # in place of a method: the removal of no picture
+FEWEST = 3  # subsets that can be ranked at all
 OWN = ""  # in place of a measurement: the method's own, or none
 # What says which retrained model a row is about.
 MODEL = ("kind", "subset", "seed", "method", "fraction", "about")
@@ -267,6 +268,14 @@ def group_name(column: str, value: str) -> str:
     return f"{column}={value}"
 
 
+def control_share(share: float) -> float:
+    """Return the share of the pictures that a group's controls leave out by chance.
+
+    Groups of nearly one size, to two digits, have their controls in common.
+    """
+    return float(f"{share:.2g}")
+
+
 def group_members(name: str, table: pd.DataFrame) -> np.ndarray:
     """Return who is in a group, bool, shape (N,).
 
@@ -339,14 +348,17 @@ def default_rows(evidence: Evidence, measurement: str) -> Iterator[tuple[str, di
 def ceiling(evidence: Evidence, measurement: str) -> dict | None:
     """Return the LDS of exact retraining with a held-out seed, or None without one.
 
-    The last seed predicts the mean of the others, on the subsets that have all.
+    The last seed predicts the mean of the others, on the subsets that have all. Seeds
+    that too few subsets have yet do not count.
     """
-    seeds = sorted(evidence.measured.query("kind == 'half'")["seed"].unique())
+    halves = evidence.measured.query("kind == 'half'")
+    per_seed = halves.groupby("seed")["subset"].nunique()
+    seeds = sorted(per_seed.index[per_seed >= FEWEST])
     if len(seeds) < 2:
         return None
     parts = [evidence.target(measurement, seed=seed) for seed in seeds]
     common = sorted(set.intersection(*(set(part.columns) for part in parts)))
-    if len(common) < 3:
+    if len(common) < FEWEST:
         return None
     values = [part[common].to_numpy() for part in parts]
     return figures(values[-1], np.mean(values[:-1], 0))

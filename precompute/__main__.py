@@ -13,11 +13,13 @@ from core.config import (
     COLLECTIONS,
     DATA_DIR,
     PRESETS,
+    RETRAINING,
     CollectionConfig,
     DisjointConfig,
     MethodConfig,
     RemovalConfig,
     RetrainConfig,
+    preset_of,
 )
 from core.curvature import GGNS, KFAC_APPROXIMATIONS
 from core.datasets import load_dataset
@@ -122,7 +124,9 @@ def parser() -> argparse.ArgumentParser:
         if verb in ("retrain", "evidence"):
             stage.add_argument("--part", help="share of this process, such as 0/2")
         if verb == "retrain":
-            stage.add_argument("--subsets", type=int, help="random halves, M")
+            stage.add_argument(
+                "--subsets", type=int, help="random halves, M; default: 32, 48 with gpu"
+            )
             stage.add_argument("--seeds", type=int, help="models of each, K")
             other = stage.add_mutually_exclusive_group()
             other.add_argument(
@@ -370,7 +374,8 @@ def run_stage(options: argparse.Namespace) -> None:
 def run_retrain(config, options: argparse.Namespace, root: Path, device: str) -> None:
     """Train this process's share of the models without some of the pictures."""
     asked = {"num_subsets": options.subsets, "num_seeds": options.seeds}
-    settings = RetrainConfig(**{k: v for k, v in asked.items() if v is not None})
+    settings = RETRAINING.get(preset_of(config), RetrainConfig())
+    settings = replace(settings, **{k: v for k, v in asked.items() if v is not None})
     part = own_part(options)
     dataset = load_dataset(config.data)
     folder = retrain_folder(config, options.work)
@@ -381,10 +386,11 @@ def run_retrain(config, options: argparse.Namespace, root: Path, device: str) ->
     elif options.disjoint:
         jobs = disjoint_jobs(config, DisjointConfig(), len(dataset), folder)
     elif options.without:
-        jobs = group_jobs(named_groups(options.without, dataset), dataset, folder)
+        groups = named_groups(options.without, dataset)
+        jobs = group_jobs(config, RemovalConfig(), groups, dataset, folder)
     if options.missing:
         evidence = read_evidence(evidence_folder(root, config))
-        jobs = missing_jobs(jobs, config, evidence.measured)
+        jobs = missing_jobs(jobs, config, evidence)
     on_gpu = torch.device(device).type == "cuda"
     together = options.together or (16 if on_gpu else 1)
     retrain_jobs(config, dataset, jobs, part, device, together)

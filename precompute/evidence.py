@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from core.baselines import mean_eigenvalue, trak_damping
-from core.config import CollectionConfig, RetrainConfig
+from core.config import CollectionConfig, RetrainConfig, config_from_dict
 from core.datasets import load_dataset
 from core.denoiser_file import denoiser_from_bytes
 from core.diffusion import Denoiser, Subject
@@ -54,7 +54,7 @@ from precompute.retrain import (
 )
 from precompute.samples import make_samples
 from precompute.stages import trained_weights
-from precompute.workspace import open_workspace
+from precompute.workspace import DEPENDS_ON, open_workspace
 
 PACKAGES = ("torch", "diffusers", "numpy", "scipy")
 GROUP_METHODS = ("ekfac", "trak", "clip")  # that are asked about whole groups
@@ -211,17 +211,18 @@ def measure_models(
     tables = [pd.DataFrame(columns=[*MODEL, *COSTS])]
     pictures = [pd.DataFrame(columns=PICTURE_COLUMNS)]
     paths = [None, *sorted(folder.glob("*.safetensors"))]
+    how = f"{settings.fingerprint()}-{gallery_fingerprint(config)}"
     if known is not None:
         paths = [path for path in paths if not is_measured(identity(path), known)]
     for path in Bar(paths[number::size], "measurements"):
         name = "full" if path is None else path.stem
-        kept = folder / f"measured-{settings.fingerprint()}-{name}.parquet"
+        kept = folder / f"measured-{how}-{name}.parquet"
         weights = full if path is None else path.read_bytes()
         table = measure_model(weights, samples, settings, config.seed, kept, device)
         which = identity(path)
         tables.append(table.assign(**which))
         if which["kind"] != "half":
-            kept = folder / f"drawn-{settings.fingerprint()}-{name}.npy"
+            kept = folder / f"drawn-{how}-{name}.npy"
             count = min(settings.num_pictures, settings.num_samples)
             drawn = regenerated(config, weights, samples, count, kept, device)
             pictures.append(drawn.assign(**which))
@@ -229,6 +230,11 @@ def measure_models(
         pd.concat(tables, ignore_index=True),
         pd.concat(pictures, ignore_index=True)[list(PICTURE_COLUMNS)],
     )
+
+
+def gallery_fingerprint(config: CollectionConfig) -> str:
+    """Return 12 hex digits that identify the samples that are measured."""
+    return config.fingerprint(*DEPENDS_ON["samples"])
 
 
 def identity(path: Path | None) -> dict:
@@ -468,11 +474,12 @@ def assemble(
     groups: pd.DataFrame,
 ) -> Evidence:
     """Return the evidence, with the recipe that made it."""
-    halves = measured[measured["kind"] == "half"]["subset"]
-    num_subsets = 0 if halves.empty else int(halves.max()) + 1
+    halves = measured[measured["kind"] == "half"]
+    num_subsets = 0 if halves.empty else int(halves["subset"].max()) + 1
+    seeds = int(halves["seed"].nunique())  # of some of the halves, perhaps
     recipe = {
         "settings": config.to_dict(),
-        "retrain": asdict(retrained) | {"num_subsets": num_subsets},
+        "retrain": asdict(retrained) | {"num_subsets": num_subsets, "num_seeds": seeds},
         "measure": asdict(settings),
         "num_examples": explorer.num_examples,
         "num_draws": Lens().num_draws,
@@ -515,8 +522,14 @@ def check_extends(
     """Refuse to add to evidence that was measured in another way.
 
     Raises:
-        ValueError: If the draws or the samples differ; the message prints both.
+        ValueError: If the draws or the samples differ; the message says which.
     """
+    other = gallery_fingerprint(config_from_dict(stored.recipe["settings"]))
+    if other != gallery_fingerprint(config):
+        raise ValueError(
+            f"The stored evidence of '{config.name}' was measured on the gallery of "
+            "other settings. Ask with those, or measure all models anew without --add."
+        )
     found, wanted = stored.recipe["measure"], asdict(settings)
     for name, value in wanted.items():
         if found[name] != value:

@@ -30,7 +30,14 @@ from core.config import (
 from core.datasets import Dataset
 from core.draws import keyed_generator, subset_mask
 from core.evaluation import without_top
-from core.evidence import NOTHING, RANDOM, Evidence, group_members, group_name
+from core.evidence import (
+    NOTHING,
+    RANDOM,
+    Evidence,
+    control_share,
+    group_members,
+    group_name,
+)
 from core.texts import file_name
 from precompute.together import train_together
 from precompute.train import train
@@ -109,7 +116,9 @@ class Job:
         keys: What its seed depends on besides the collection's.
         why: Facts that say why these were kept, for its file.
         steps: Share of the full training's steps. None is that of the pictures: each is
-            seen as often as in the full training, as in the paper.
+            seen as often as in the full training, as in the paper's LDS. Where few are
+            left out the paper keeps all steps; here random removals are as short, and
+            are what others are compared with.
         anew: Whether to begin with random weights where the full model did not.
     """
 
@@ -148,7 +157,7 @@ def retrain(
         check_facts(job.path, job.facts(config))
         return job.path
     settings = job.settings(config)
-    workspace = Workspace(settings, job.path.with_suffix(".work"))
+    workspace = unfinished(settings, [job], job.path.stem)
     kept = dataset.restricted(job.kept)
     data = train(settings, kept, workspace, device, whole=dataset)
     _, spent = workspace.load("train", "train")
@@ -160,22 +169,42 @@ def retrain(
 def retrain_together(
     config: CollectionConfig, dataset: Dataset, jobs: list[Job], device: str
 ) -> None:
-    """Do jobs that keep equally many pictures, all at once, unless they are done."""
+    """Do jobs that keep equally many pictures, all at once, unless they are done.
+
+    What was trained in other company differs in its last bits, so that no file which is
+    there is written anew.
+    """
+    done = {job.path for job in jobs if job.path.exists()}
+    missing = [job for job in jobs if job.path not in done]
     for job in jobs:
-        if job.path.exists():
+        if job.path in done:
             check_facts(job.path, job.facts(config))
-    if all(job.path.exists() for job in jobs):
-        return
     settings = [job.settings(config) for job in jobs]
-    name = f"{jobs[0].path.stem}-to-{jobs[-1].path.stem}.work"
-    workspace = Workspace(settings[0], jobs[0].path.with_name(name))
+    name = f"{jobs[0].path.stem}-to-{jobs[-1].path.stem}"
+    workspace = unfinished(settings[0], jobs, name)
+    if not missing:
+        return
+    if len(missing) < len(jobs) and not workspace.folder.exists():
+        retrain_together(config, dataset, missing, device)
+        return
     kept = [dataset.restricted(job.kept) for job in jobs]
     models = train_together(settings, kept, workspace, device, whole=dataset)
     _, facts = workspace.load("train", "checkpoint")
     spent = {"seconds": facts["seconds"] / len(jobs)}
     for job, data in zip(jobs, models, strict=True):
-        write_model(job, data, job.facts(config) | spent)
+        if job.path not in done:
+            write_model(job, data, job.facts(config) | spent)
     shutil.rmtree(workspace.folder)
+
+
+def unfinished(settings: CollectionConfig, jobs: list[Job], name: str) -> Workspace:
+    """Return where jobs that are trained at once leave their checkpoints.
+
+    Its name tells which pictures they keep: with others, a training starts afresh.
+    """
+    kept = np.packbits(np.stack([job.kept for job in jobs]), axis=1)
+    digits = hashlib.sha256(kept.tobytes()).hexdigest()[:12]
+    return Workspace(settings, jobs[0].path.with_name(f"{name}-{digits}.work"))
 
 
 def write_model(job: Job, data: bytes, facts: dict) -> None:
@@ -222,12 +251,25 @@ def is_measured(which: dict, measured: pd.DataFrame) -> bool:
 
 
 def missing_jobs(
-    jobs: list[Job], config: CollectionConfig, measured: pd.DataFrame
+    jobs: list[Job], config: CollectionConfig, evidence: Evidence
 ) -> list[Job]:
-    """Return the jobs whose models evidence has not measured."""
-    return [
-        job for job in jobs if not is_measured(identity_of(job.facts(config)), measured)
-    ]
+    """Return the jobs whose models evidence has not measured.
+
+    Raises:
+        ValueError: If there are random halves among them that its scores say nothing
+            of: they could not be added to it.
+    """
+    named = [(job, identity_of(job.facts(config))) for job in jobs]
+    missing = [pair for pair in named if not is_measured(pair[1], evidence.measured)]
+    count = len(evidence.masks) if evidence.num_halves else 0
+    for _, which in missing:
+        if which["kind"] == "half" and which["subset"] >= count:
+            raise ValueError(
+                f"The stored evidence scores {count} random halves, so that half "
+                f"{which['subset'] + 1} cannot be added to it. Leave out --missing, "
+                "and make the evidence anew, without --add."
+            )
+    return [job for job, _ in missing]
 
 
 def check_facts(path: Path, wanted: dict) -> None:
@@ -369,13 +411,22 @@ def named_groups(texts: list[str], dataset: Dataset) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def group_jobs(groups: list[str], dataset: Dataset, folder: Path) -> list[Job]:
-    """Return a model with every picture, and one without each group.
+def group_jobs(
+    config: CollectionConfig,
+    settings: RemovalConfig,
+    groups: list[str],
+    dataset: Dataset,
+    folder: Path,
+) -> list[Job]:
+    """Return a model with every picture, one without each group, and controls.
 
-    All start from the same random weights, also where the full model went on from
-    others, which saw every picture: so they are compared with each other.
+    The controls leave out as many random pictures: their training is as short as that
+    without the group. All start from the same random weights, also where the full model
+    went on from others, which saw every picture: so they are compared with each other.
 
     Args:
+        config: The full model's settings.
+        settings: How many controls there are of each size.
         groups: As `named_groups` returns them.
         dataset: All pictures.
         folder: Where the files lie.
@@ -394,6 +445,11 @@ def group_jobs(groups: list[str], dataset: Dataset, folder: Path) -> list[Job]:
             )
         share = float(members.mean())
         jobs.append(_removal_job(folder, name, share, -1, 0, ~members, anew=True))
+    sizes = dict.fromkeys(control_share(job.why["removed"]["fraction"]) for job in jobs)
+    for share in list(sizes)[1:]:
+        for number in range(settings.num_group_controls):
+            kept = ~subset_mask(len(dataset), number, config.seed, share)
+            jobs.append(_removal_job(folder, RANDOM, share, number, 0, kept, anew=True))
     return jobs
 
 

@@ -1,7 +1,7 @@
 """From a built collection to the tables, by retraining, at the tiny size."""
 
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from core.config import (
     collection_config,
 )
 from core.datasets import load_dataset
+from core.denoiser_file import denoiser_from_bytes
 from core.draws import subset_masks
 from core.evidence import (
     LENS,
@@ -27,7 +28,13 @@ from core.evidence import (
 )
 from core.evidence_tables import TABLES, make_table
 from core.lenses import Lens
-from precompute.evidence import lean, make_evidence
+from precompute.evidence import (
+    MeasureConfig,
+    check_extends,
+    lean,
+    make_evidence,
+    measure_models,
+)
 from precompute.retrain import (
     disjoint_jobs,
     group_jobs,
@@ -37,6 +44,9 @@ from precompute.retrain import (
     retrain_jobs,
     subset_jobs,
 )
+from precompute.samples import make_samples
+from precompute.stages import trained_weights
+from precompute.workspace import open_workspace
 from tests.conftest import linked_copy
 
 MEASURED = {
@@ -48,6 +58,7 @@ MEASURED = {
 }
 NUM_SUBSETS = 8
 GROUPS = ["subgroup=face-affection", "subgroup=face-smiling"]
+CONTROLS = RemovalConfig(num_group_controls=1)
 LATE = {"removal", "groups"}  # tables of the second round
 
 
@@ -70,7 +81,8 @@ def made(tiny_collection, tmp_path_factory):
     first = measured(jobs)
     settings = RemovalConfig(("ekfac",), (0.25,), num_samples=1, num_random=2)
     jobs = removal_jobs(config, settings, first, folder)
-    return first, measured(jobs + group_jobs(GROUPS, dataset, folder))
+    jobs += group_jobs(config, CONTROLS, GROUPS, dataset, folder)
+    return first, measured(jobs)
 
 
 def test_every_table_is_made(made):
@@ -149,6 +161,29 @@ def test_what_does_not_fit_the_stored_evidence_is_not_added(first_round):
     assert len(read_evidence(folder).measured) == len(fewer.measured)
 
 
+def test_costs_are_those_of_the_gallery_that_is_asked_about(tiny_collection, tmp_path):
+    """Kept costs of other samples are not taken for them, nor added to."""
+    config = collection_config("glyphs", "tiny")
+    dataset, settings = load_dataset(config.data), MeasureConfig(**MEASURED)
+    work = tmp_path / "work"
+    shutil.copytree(tiny_collection / "work", work)
+    other = replace(config, samples=replace(config.samples, num_steps=6))
+    found = []
+    for one in (config, other, config):
+        workspace = open_workspace(one, work)
+        weights = trained_weights(one, dataset, workspace, "cpu")
+        samples = make_samples(one, denoiser_from_bytes(weights), dataset, workspace)
+        folder = tmp_path / "models"
+        measured, _ = measure_models(one, settings, weights, samples, folder)
+        found.append(measured["value"].tolist())
+    assert found[0] == found[2] != found[1]
+    recipe = {"settings": config.to_dict(), "measure": asdict(settings)}
+    stored = Evidence(recipe, None, None, None)
+    check_extends(stored, config, settings)
+    with pytest.raises(ValueError, match="the gallery of other settings"):
+        check_extends(stored, other, settings)
+
+
 def test_only_missing_models_are_trained(made):
     """A job is missing until evidence holds its costs, whatever its kind."""
     first, second = made
@@ -156,12 +191,16 @@ def test_only_missing_models_are_trained(made):
     count, folder = first.recipe["num_examples"], Path("unused")
     settings = RemovalConfig(("ekfac",), (0.25,), num_samples=1, num_random=2)
     removed = removal_jobs(config, settings, first, folder)
-    removed += group_jobs(GROUPS, load_dataset(config.data), folder)[1:]
-    halves = subset_jobs(config, RetrainConfig(NUM_SUBSETS + 1), count, folder)
+    dataset = load_dataset(config.data)
+    removed += group_jobs(config, CONTROLS, GROUPS, dataset, folder)[1:]
+    more = subset_jobs(config, RetrainConfig(NUM_SUBSETS + 1), count, folder)
+    halves = more[:-1]
     disjoint = disjoint_jobs(config, DisjointConfig((0.25,)), count, folder)
     for evidence, missing in ((first, removed), (second, [])):
-        found = missing_jobs([*halves, *disjoint, *removed], config, evidence.measured)
-        assert found == [halves[-1], *missing]
+        found = missing_jobs([*halves, *disjoint, *removed], config, evidence)
+        assert found == missing
+        with pytest.raises(ValueError, match="scores 8 random halves.*half 9"):
+            missing_jobs(more, config, evidence)
 
 
 def test_groups_are_foretold_as_the_app_foretells_them(made, tiny_explorer):
@@ -197,7 +236,8 @@ def test_groups_alone_are_evidence(made, tiny_collection, tmp_path):
     folder = retrain_folder(config, work)
     shutil.rmtree(folder)
     dataset = load_dataset(config.data)
-    retrain_jobs(config, dataset, group_jobs(GROUPS, dataset, folder))
+    jobs = group_jobs(config, CONTROLS, GROUPS, dataset, folder)
+    retrain_jobs(config, dataset, jobs)
     found = read_evidence(make_evidence(config, root, work, asked=MEASURED))
     assert found.scores.empty and found.num_halves == 0
     for measurement in ("loss", "elbo"):

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from core.config import (
     DisjointConfig,
@@ -150,6 +151,52 @@ def test_models_trained_together_are_those_trained_alone(config, dataset, tmp_pa
         assert (a - b).norm() < 0.02 * (a - start).norm()
 
 
+def test_a_finished_model_is_never_trained_again(config, dataset, tmp_path):
+    """Whatever it is trained together with: its file stays as it is."""
+    few, more = (RetrainConfig(num_subsets=count) for count in (1, 3))
+    (first,) = retrain_subsets(config, few, dataset, tmp_path)
+    before = first.read_bytes()
+    paths = retrain_subsets(config, more, dataset, tmp_path, together=3)
+    assert first in paths and all(path.exists() for path in paths)
+    assert first.read_bytes() == before
+    assert not list(tmp_path.glob("*.work"))
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_training_of_other_pictures_is_not_gone_on_from(
+    config, dataset, tmp_path, monkeypatch, together
+):
+    """A checkpoint of one choice of pictures is not taken for another of that name."""
+    masks = [subset_mask(len(dataset), m, 0) for m in range(4)]
+
+    def jobs(folder, *numbers):
+        return [
+            Job(folder / f"m{place}.safetensors", masks[number], (place,))
+            for place, number in enumerate(numbers)
+        ]
+
+    seen = []
+
+    def failing(config, denoiser, count, step):
+        seen.append(step)
+        if step == 3:
+            raise KeyboardInterrupt
+        return training_batch(config, denoiser, count, step)
+
+    where = "precompute.together" if together > 1 else "precompute.train"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(f"{where}.training_batch", failing)
+        retrain_jobs(config, dataset, jobs(tmp_path, 0, 1), together=together)
+    assert seen and list(tmp_path.glob("*.work"))
+    for folder in (tmp_path, tmp_path / "afresh"):
+        retrain_jobs(config, dataset, jobs(folder, 2, 3), together=together)
+    for name in ("m0.safetensors", "m1.safetensors"):
+        found, fresh = (
+            load_file(folder / name) for folder in (tmp_path, tmp_path / "afresh")
+        )
+        assert all(torch.equal(found[key], fresh[key]) for key in fresh)
+
+
 @torch.no_grad()
 def prediction(denoiser) -> torch.Tensor:
     """Return what a model predicts for fixed noise."""
@@ -276,11 +323,23 @@ def test_a_model_without_a_group_is_compared_with_one_of_all(config, dataset, tm
     values = sorted(column.unique())
     assert names == [*(f"label={value}" for value in values), "name=Bag"]
     started = replace(config, train=replace(config.train, start_from="x.safetensors"))
-    jobs = group_jobs(names, dataset, tmp_path)
-    assert jobs[0].kept.all() and len(jobs) == 1 + len(names)
+    controls = RemovalConfig(num_group_controls=2)
+    jobs = group_jobs(config, controls, names, dataset, tmp_path)
+    jobs, random = jobs[: 1 + len(names)], jobs[1 + len(names) :]
+    assert jobs[0].kept.all()
+    sizes = dict.fromkeys(f"{(~job.kept).mean():.2g}" for job in jobs[1:])
+    wanted = [(float(size), number) for size in sizes for number in (0, 1)]
+    whys = [job.why["removed"] for job in random]
+    assert [(why["fraction"], why["about"]) for why in whys] == wanted
+    assert {why["method"] for why in whys} == {"random"}
+    for job in random:
+        near = min(abs((~job.kept).sum() - (~one.kept).sum()) for one in jobs[1:])
+        assert near <= 0.05 * (~job.kept).sum() + 1
+    assert len({job.kept.tobytes() for job in random}) == len(random)
     np.testing.assert_array_equal(jobs[1].kept, column != values[0])
     settings = [job.settings(started) for job in jobs]
     assert {one.train.start_from for one in settings} == {""}
+    settings += [job.settings(started) for job in random]
     assert len({one.seed for one in settings}) == 1
     assert settings[0].train.num_steps == 8
     assert settings[1].train.num_steps == round(8 * jobs[1].kept.mean())
@@ -291,4 +350,4 @@ def test_a_model_without_a_group_is_compared_with_one_of_all(config, dataset, tm
             named_groups([wrong], dataset)
     alike = replace(dataset, metadata=dataset.metadata.assign(name="Bag"))
     with pytest.raises(ValueError, match="Every picture is in 'name=Bag'"):
-        group_jobs(["name=Bag"], alike, tmp_path)
+        group_jobs(config, controls, ["name=Bag"], alike, tmp_path)

@@ -68,14 +68,23 @@ def subset_error(predicted: np.ndarray, measured: np.ndarray) -> float:
     The jackknife: all samples share the subsets, so the spread over samples alone says
     too little.
     """
+    return jackknife_error(lds_without_each(predicted, measured))
+
+
+def lds_without_each(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """Return the mean LDS over samples without each subset in turn, shape (M,)."""
     count = predicted.shape[-1]
     kept = ~np.eye(count, dtype=bool)  # all subsets but one, each in turn
     parts = (
         np.concatenate([values[:, one] for one in kept])
         for values in (predicted, measured)
     )
-    means = lds(*parts).reshape(count, -1).mean(1)
-    return float(np.sqrt((count - 1) * np.var(means)))
+    return lds(*parts).reshape(count, -1).mean(1)
+
+
+def jackknife_error(means: np.ndarray) -> float:
+    """Return the standard error of a figure, given it without each of M parts."""
+    return float(np.sqrt((len(means) - 1) * np.var(means)))
 
 
 def without_top(scores: np.ndarray, fraction: float) -> np.ndarray:

@@ -9,7 +9,14 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from core.evaluation import Calibration, calibrate, lds, mean_and_error
+from core.evaluation import (
+    Calibration,
+    calibrate,
+    jackknife_error,
+    lds,
+    lds_without_each,
+    mean_and_error,
+)
 from core.evidence import (
     CEILING,
     FIGURES,
@@ -19,6 +26,7 @@ from core.evidence import (
     RANDOM,
     Evidence,
     ceiling,
+    control_share,
     default_lens,
     default_rows,
     figures,
@@ -85,7 +93,8 @@ def ablation_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
     `changed` is "query draws", "scored" (another measurement's scores in its place) or
     a variant of the index; `setting` its value, `bytes` the size per training picture
-    where that is what changed.
+    where that is what changed. `num_draws` are the query's, more where the variants of
+    the index are compared: rows of equal draws differ in one thing only.
     """
     target, rows = evidence.target(measurement), []
     plain = default_lens(evidence, "ekfac", PREDICTED_BY.get(measurement, measurement))
@@ -109,9 +118,10 @@ def ablation_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
                 "setting": setting,
                 "default": lens[column] == plain[column],
                 "bytes": sizes.get(setting, float("nan")),
+                "num_draws": lens["num_draws"],
             }
             rows.append(facts | figures(predicted, target.to_numpy()))
-    columns = ["changed", "setting", "default", "bytes", *FIGURES]
+    columns = ["changed", "setting", "default", "bytes", "num_draws", *FIGURES]
     return pd.DataFrame(rows, columns=columns).sort_values(
         ["changed", "default", "lds"], ascending=[True, False, False], ignore_index=True
     )
@@ -200,16 +210,21 @@ def changes_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 def observations_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return what the paper observed, as found here: a figure per row, with its error.
 
-    "share of rises": of the measured changes after half of the pictures were left out,
-    how many are positive; its error is that over subsets.
+    Errors are those of having few subsets.
+
+    - "share of rises": of the measured changes after half of the pictures were left
+      out, how many are positive, against the model that drew the samples. "... trained
+      again": against one trained again on every picture, where there is one: part of
+      the rise is that no other model has drawn these samples. "... predicted": of the
+      changes that EK-FAC predicts.
+    - "own", "higher" and "lower timesteps": the mean LDS of EK-FAC's scores for a range
+      of timesteps, by the cost in the same, a lower and a higher range; "higher less
+      lower" is the difference.
+    - "timesteps A:B predict themselves": the same for each range alone.
     """
     target = evidence.target(measurement)
-    full = evidence.measured.query(
-        "kind == 'full' and measurement == @measurement and low == -1"
-    ).set_index("sample_id")["value"]
-    rise = target.sub(full.loc[target.index], axis=0) > 0
-    mean, error = mean_and_error(rise.mean(axis=0).to_numpy())
-    rows = [("share of rises", mean, error, target.shape[1])]
+    rows = _rises(evidence, measurement, target)
+    rows += _proxies(evidence, measurement)
     for band in timestep_table(evidence, measurement).to_dict("records"):
         same = (band["scored_low"], band["scored_high"]) == (band["low"], band["high"])
         if same and band["low"] >= 0:
@@ -217,6 +232,64 @@ def observations_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
             rows.append((name, band["lds"], band["subset_error"], band["num_subsets"]))
     columns = ["observation", "figure", "standard_error", "num_subsets"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _rises(evidence: Evidence, measurement: str, target: pd.DataFrame) -> list[tuple]:
+    """Return the rows of the observations that are shares of rises."""
+    costs = evidence.measured.query("measurement == @measurement and low == -1")
+    changes = {}
+    for end, kind, method in (
+        ("", "full", ""),
+        (", trained again", "removed", NOTHING),
+    ):
+        before = costs[(costs["kind"] == kind) & (costs["method"] == method)]
+        before = before.groupby("sample_id")["value"].mean().reindex(target.index)
+        if before.notna().all():
+            changes[end] = target.sub(before, axis=0).to_numpy()
+    lens = default_lens(evidence, "ekfac", PREDICTED_BY.get(measurement, measurement))
+    changes[", predicted"] = evidence.predicted(lens, target)
+    return [
+        (f"share of rises{end}", *mean_and_error((values > 0).mean(0)), len(values[0]))
+        for end, values in changes.items()
+        if values is not None
+    ]
+
+
+def _proxies(evidence: Evidence, measurement: str) -> list[tuple]:
+    """Return the rows of the observations on timesteps that stand in for others."""
+    costs = evidence.measured.query("measurement == @measurement and low >= 0")
+    bands = sorted(set(zip(costs["low"], costs["high"], strict=True)))
+    targets = {band: evidence.target(measurement, *band) for band in bands}
+    lens = default_lens(evidence, "ekfac", measurement)
+    predicted = {
+        (low, high): evidence.predicted(
+            lens | {"low": low, "high": high}, targets[low, high]
+        )
+        for low, high in bands
+    }
+    parts = {"own": [], "higher": [], "lower": []}
+    for scored, change in predicted.items():
+        if change is None:
+            return []
+        for band, target in targets.items():
+            which = "own" if scored == band else "higher" if scored > band else "lower"
+            parts[which].append(_jackknifed(change, target.to_numpy()))
+    if not all(parts.values()):
+        return []
+    means = {name: np.mean(values, axis=0) for name, values in parts.items()}
+    found = {f"{name} timesteps": values for name, values in means.items()}
+    found["higher less lower"] = means["higher"] - means["lower"]
+    count = next(iter(targets.values())).shape[1]
+    return [
+        (name, values[0], jackknife_error(values[1:]), count)
+        for name, values in found.items()
+    ]
+
+
+def _jackknifed(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """Return the mean LDS, then those without each subset, shape (1 + M,)."""
+    whole = lds(predicted, measured).mean()
+    return np.array([whole, *lds_without_each(predicted, measured)])
 
 
 def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
@@ -259,36 +332,60 @@ def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 def group_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return predicted and measured change of each sample when a group is left out.
 
-    A row per group, sample and method. `measured` is the cost in the model that was
-    trained without the group less that in the one of the same seed that saw every
-    picture; `predicted` is the sum of the group's scores over N, with its error;
-    `share` is how much of the sample's class is in the group.
+    A row per group, sample and method. `predicted` is the sum of the group's scores
+    over N, with its error; as scores are centred, it is the change beyond that of an
+    average group of the size. So is `measured` where there are `controls`, else it is
+    the `change` itself, as in `group_changes`. `share` is how much of the sample's
+    class is in the group.
     """
     columns = ["group", "sample_id", "share", "method", "predicted"]
-    columns += ["standard_error", "measured"]
-    change = changes_without_groups(evidence, measurement)
-    if evidence.groups.empty or change.empty:
+    columns += ["standard_error", "measured", "change", "random", "controls"]
+    changes = group_changes(evidence, measurement)
+    if evidence.groups.empty or changes.empty:
         return pd.DataFrame(columns=columns)
     scored = (PREDICTED_BY.get(measurement, measurement), OWN)
     rows = evidence.groups[evidence.groups["measurement"].isin(scored)]
-    places = zip(rows["sample_id"], rows["group"], strict=True)
-    rows = rows.assign(measured=[change.at[place] for place in places])
+    rows = rows.join(changes, ["group", "sample_id"], validate="many_to_one")
     return rows[columns].reset_index(drop=True)
 
 
-def changes_without_groups(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return the measured changes, a row per sample and a column per group left out.
+def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return what leaving out groups changed, indexed by `group` and `sample_id`.
 
-    Empty where no group was, or the model with every picture is not measured yet.
+    `change` is the cost in the model without the group less that in the one of the same
+    seed that saw every picture. Training without it was shorter, too, so the `controls`
+    count: models as many of which were trained without as many random pictures.
+    `random` is the mean of their changes, `measured` the change beyond it; without any
+    control that is NaN, and `measured` the change itself.
+
+    Empty where no group was left out, or the model with every picture is not measured
+    yet.
     """
     costs = evidence.measured.query(
         "kind == 'removed' and measurement == @measurement and low == -1"
     )
-    groups = groups_left_out(costs)
-    if not groups or NOTHING not in set(costs["method"]):
+    names = groups_left_out(costs)
+    if not names or NOTHING not in set(costs["method"]):
         return pd.DataFrame()
-    costs = costs.pivot_table("value", "sample_id", "method")
-    return costs[groups].sub(costs[NOTHING], axis=0)
+    before = costs[costs["method"] == NOTHING].groupby("sample_id")["value"].mean()
+    chance = costs[costs["method"] == RANDOM].groupby(["fraction", "sample_id"])
+    chance = chance["value"].agg(["mean", "count"])
+    rows = costs[costs["method"].isin(names)]
+    control = rows["fraction"].map(control_share)
+    places = pd.MultiIndex.from_arrays([control, rows["sample_id"]])
+    found = chance.reindex(places)
+    own = before.reindex(rows["sample_id"]).to_numpy()
+    change = rows["value"].to_numpy() - own
+    random = found["mean"].to_numpy() - own
+    table = pd.DataFrame({
+        "group": rows["method"].to_numpy(),
+        "sample_id": rows["sample_id"].to_numpy(),
+        "change": change,
+        "random": random,
+        "measured": np.where(np.isnan(random), change, change - random),
+        "controls": found["count"].fillna(0).to_numpy(int),
+    })
+    return table.sort_values(["group", "sample_id"]).set_index(["group", "sample_id"])
 
 
 def group_summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -298,7 +395,8 @@ def group_summary(table: pd.DataFrame) -> pd.DataFrame:
     over samples of that over the groups, with its error (NaN for less than three);
     `first` the share of samples for which the group of the largest predicted change is
     the one of the largest measured; `chance` what guessing gives. `size` is the slope
-    of the measured change over the predicted one, through zero.
+    of the measured change over the predicted one, through zero; `controls` how many
+    models tell what leaving out as many random pictures does.
     """
     rows = []
     for method, part in table.groupby("method", sort=False):
@@ -318,18 +416,21 @@ def group_summary(table: pd.DataFrame) -> pd.DataFrame:
             "first": float((predicted.argmax(1) == measured.argmax(1)).mean()),
             "chance": 1 / predicted.shape[1],
             "size": float((predicted * measured).sum() / np.square(predicted).sum()),
+            "controls": int(part["controls"].min()),
             "num_samples": len(predicted),
             "num_groups": predicted.shape[1],
         })
     columns = ["method", "correlation", "within", "standard_error", "first", "chance"]
-    return pd.DataFrame(rows, columns=[*columns, "size", "num_samples", "num_groups"])
+    columns += ["size", "controls", "num_samples", "num_groups"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def collapse_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return how alike two models are that share no picture, by their size (Obs. 3).
 
     `correlation` is Pearson's over the samples, between the two models' costs;
-    `difference` the mean absolute one, `spread` the costs' standard deviation over the
+    `difference` the mean absolute one, with the standard error of that over the samples
+    (there is one pair of each size), `spread` the costs' standard deviation over the
     samples, against which it is small or large. `drawn` is the root mean square
     difference between the pictures that both drew from the same seeds, over that
     between pictures of different seeds: 0 is the same picture, 1 another one.
@@ -343,16 +444,18 @@ def collapse_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
         if table.shape[1] < 2:
             continue
         first, second = table.to_numpy().T
+        difference, error = mean_and_error(np.abs(first - second))
         rows.append({
             "num_pictures": int(fraction * evidence.recipe["num_examples"]),
             "correlation": float(np.corrcoef(first, second)[0, 1]),
-            "difference": float(np.abs(first - second).mean()),
+            "difference": difference,
+            "standard_error": error,
             "spread": float(np.concatenate([first, second]).std()),
             "drawn": drawn_apart(evidence, fraction),
             "num_samples": len(table),
         })
-    columns = ["num_pictures", "correlation", "difference", "spread", "drawn"]
-    return pd.DataFrame(rows, columns=[*columns, "num_samples"])
+    columns = ["num_pictures", "correlation", "difference", "standard_error", "spread"]
+    return pd.DataFrame(rows, columns=[*columns, "drawn", "num_samples"])
 
 
 def drawn_apart(evidence: Evidence, fraction: float) -> float:

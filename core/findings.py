@@ -17,8 +17,10 @@ from core.lenses import MEASUREMENTS, METHODS
 from core.trust import number, plus_minus
 
 ERRORS = 2  # standard errors that tell two figures apart
+ALIKE = 0.95  # correlation of two models' costs above which they rank samples alike
 TOO_FEW = "There are too few retrained models to rank anything by; train more."
 _SCORED = ["scored_low", "scored_high"]
+_WITHIN = ["within", "standard_error"]
 DRAWS = " training draws"  # end of the name of a variant of the index
 
 
@@ -39,6 +41,12 @@ def measured_name(measurement: str) -> str:
     if title is None or title.isupper():
         return title or measurement
     return title[0].lower() + title[1:]
+
+
+def cost_name(measurement: str) -> str:
+    """Return what to call the measured value, which rises with a picture's cost."""
+    known = MEASUREMENTS.get(measurement)
+    return known.cost if known else measured_name(measurement)
 
 
 def unit_of(measurement: str) -> str:
@@ -216,7 +224,11 @@ def format_finding(table: pd.DataFrame) -> str:
     rows = format_rows(table[table["lds"].notna()]).dropna(subset=["bytes"])
     if rows["bytes"].nunique() < 2:
         return "Only one way to store gradients was tested."
-    small, large = rows.loc[rows["bytes"].idxmin()], rows.loc[rows["bytes"].idxmax()]
+    small = rows.loc[rows["bytes"].idxmin()]
+    rows = rows[rows["num_draws"] == small["num_draws"]]  # nothing else may differ
+    if rows["bytes"].nunique() < 2:
+        return "No two ways to store gradients were tested with equal draws."
+    large = rows.loc[rows["bytes"].idxmax()]
     names = [setting_name("gradients", row["setting"]) for row in (small, large)]
     return (
         f"The smallest ({names[0]}, {size_of(small['bytes'])} a picture) ranks with "
@@ -266,16 +278,79 @@ def change_finding(found: Calibration, method: str, measurement: str) -> str:
 
 
 def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
-    """Return how often leaving out half of the pictures made a sample harder."""
-    rows = observations[observations["observation"] == "share of rises"]
-    if rows.empty or not np.isfinite(rows["figure"].iloc[0]):
+    """Return how often leaving out half of the pictures made a sample harder.
+
+    And whether that is the paper's Observation 2: far more rises than are predicted.
+    """
+    shares = {
+        name: observations[observations["observation"] == f"share of rises{name}"]
+        for name in ("", ", trained again", ", predicted")
+    }
+    shares = {
+        name: rows.iloc[0]
+        for name, rows in shares.items()
+        if len(rows) and np.isfinite(rows["figure"].iloc[0])
+    }
+    if "" not in shares:
         return ""
-    row, error = rows.iloc[0], rows["standard_error"].iloc[0]
-    exact = f" ± {error:.0%}" if np.isfinite(error) else ""
-    return (
-        f"Without half of the pictures the {measured_name(measurement)} of a sample "
-        f"rose in {row['figure']:.0%}{exact} of the cases."
+    said = (
+        f"Without half of the pictures the {cost_name(measurement)} of a sample rose "
+        f"in {_percent(shares[''])} of the cases"
     )
+    if ", trained again" in shares:
+        said += (
+            ", against the model that drew it; against one trained again on every "
+            f"picture, in {_percent(shares[', trained again'])}"
+        )
+    if ", predicted" not in shares:
+        return f"{said}."
+    found, foretold = shares.get(", trained again", shares[""]), shares[", predicted"]
+    more = found["figure"] - foretold["figure"]
+    errors = (row["standard_error"] for row in (found, foretold))
+    holds = "holds here" if more > ERRORS * np.hypot(*errors) else "does not show here"
+    return (
+        f"{said}. EK-FAC predicts a rise in {_percent(foretold)}. So the paper's "
+        f"observation that more costs rise than influence predicts {holds}; scores "
+        "only say how a half differs from the average half."
+    )
+
+
+def _percent(row) -> str:
+    """Return a share with its error, "97% ± 1%"."""
+    error = row["standard_error"]
+    return f"{row['figure']:.0%}" + (f" ± {error:.0%}" if np.isfinite(error) else "")
+
+
+def proxy_finding(observations: pd.DataFrame) -> str:
+    """Return whether scores for much noise stand in for little noise, or the reverse.
+
+    The paper's Observation 1; "" where the noise levels were not scored one by one.
+    """
+    rows = observations.set_index("observation")
+    if "higher less lower" not in rows.index:
+        return ""
+    own, higher, lower, gap = (
+        rows.loc[name]
+        for name in (
+            "own timesteps",
+            "higher timesteps",
+            "lower timesteps",
+            "higher less lower",
+        )
+    )
+    said = (
+        "Scores for higher noise levels predict the cost at lower ones with LDS "
+        f"{plus_minus(higher['figure'], higher['standard_error'])}, the reverse gives "
+        f"{plus_minus(lower['figure'], lower['standard_error'])} (jackknife over "
+        "halves). The paper's observation that higher levels are the better stand-ins "
+    )
+    clear = abs(gap["figure"]) > ERRORS * gap["standard_error"]
+    if not clear:
+        said += "can neither be confirmed nor refuted here"
+    else:
+        said += "holds here" if gap["figure"] > 0 else "is the other way round here"
+    better = "still better" if own["figure"] > higher["figure"] else "no better"
+    return f"{said}; a level's own scores are {better}, with {number(own['figure'])}."
 
 
 def timestep_finding(table: pd.DataFrame) -> str:
@@ -312,7 +387,7 @@ def removal_finding(table: pd.DataFrame, measurement: str) -> str:
     ]
     unit = unit_of(measurement)
     return (
-        f"How much more a sample's {measured_name(measurement)} rises without the "
+        f"How much more a sample's {cost_name(measurement)} rises without the "
         f"{rows['fraction'].iloc[0]:.0%} of the pictures that matter most for it than "
         f"without as many random ones{unit and f', in {unit}'}: {listed(parts)}."
     )
@@ -323,11 +398,11 @@ def collapse_finding(table: pd.DataFrame, measurement: str) -> str:
     if table.empty:
         return "No two models were trained on pictures that they do not share."
     small, large = table.iloc[0], table.iloc[-1]
-    name, unit = measured_name(measurement), unit_of(measurement)
+    name, unit = cost_name(measurement), unit_of(measurement)
     said = (
         f"From {small['num_pictures']:,.0f} to {large['num_pictures']:,.0f} pictures "
         f"each, the {name} of a sample differs between the two models by "
-        f"{small['difference']:.3g}, then {large['difference']:.3g}"
+        f"{_difference_of(small)}, then {_difference_of(large)}"
         f"{unit and f' {unit}'}, while samples differ among each other by "
         f"{large['spread']:.3g}; the correlation over samples goes from "
         f"{number(small['correlation'])} to {number(large['correlation'])}."
@@ -337,7 +412,16 @@ def collapse_finding(table: pd.DataFrame, measurement: str) -> str:
             f" Pictures that both draw from one seed are {small['drawn']:.0%}, then "
             f"{large['drawn']:.0%} as far apart as pictures of different seeds."
         )
-    return said
+    fell = small["difference"] - large["difference"]
+    errors = np.hypot(small["standard_error"], large["standard_error"])
+    if fell > ERRORS * errors and large["correlation"] > ALIKE:
+        return said + " So they become one, as the paper observed."
+    return said + " That is not the agreement that the paper observed."
+
+
+def _difference_of(row) -> str:
+    """Return how far two models' costs are apart, with its error over samples."""
+    return change_of(row["difference"], row["standard_error"]).lstrip("+")
 
 
 def group_finding(summary: pd.DataFrame, measurement: str) -> str:
@@ -349,17 +433,23 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
     """
     if summary.empty:
         return "No model was trained without a whole group of pictures."
-    ranked = summary.sort_values("correlation", ascending=False)
-    count = int(ranked["num_groups"].iloc[0])
-    parts = [
-        f"{method_name(row['method'])} {number(row['correlation'])}"
-        for _, row in ranked.iterrows()
-    ]
+    count = int(summary["num_groups"].iloc[0])
     without = "a group" if count == 1 else f"each of {count} groups"
+    if np.isfinite(summary["within"]).all():
+        ranked = summary.sort_values("within", ascending=False)
+        within = "among the groups, for one sample, "
+        figures = [plus_minus(*row) for row in ranked[_WITHIN].itertuples(index=False)]
+    else:
+        ranked = summary.sort_values("correlation", ascending=False)
+        within, figures = "", [number(value) for value in ranked["correlation"]]
+    named = [method_name(method) for method in ranked["method"]]
+    parts = [f"{name} {said}" for name, said in zip(named, figures, strict=True)]
+    controls = ranked["controls"].iloc[0]
+    beyond = ", beyond that of as many random pictures left out," if controls else ""
     said = (
         f"Trained again without {without}, {ranked['num_samples'].iloc[0]} samples: "
-        f"predicted and measured change of the {measured_name(measurement)} have a "
-        f"rank correlation of {listed(parts)}."
+        f"{within}predicted and measured change of the {cost_name(measurement)}"
+        f"{beyond} have a rank correlation of {listed(parts)}."
     )
     if count > 1:
         firsts = [

@@ -43,6 +43,8 @@ class MeasurementFacts:
         title: Its one name, everywhere.
         unit: Of the value, in words.
         meaning: What it says about a picture, in plain words.
+        cost: What to call the value, which rises as a picture gets less likely, inside
+            a sentence. Of a bound or a probability it is the negative.
         attributable: Whether training pictures can be scored for it; otherwise it is a
             value only.
     """
@@ -50,6 +52,7 @@ class MeasurementFacts:
     title: str
     unit: str
     meaning: str
+    cost: str
     attributable: bool = True
 
 
@@ -204,28 +207,33 @@ MEASUREMENTS = {
         "Training loss",
         "squared error",
         "How hard the picture is for the model, as it was trained to see it.",
+        "training loss",
     ),
     "noise-loss": MeasurementFacts(
         "Noise loss",
         "squared error of the noise",
         "How badly the model guesses the noise that was added to the picture.",
+        "noise loss",
     ),
     "elbo": MeasurementFacts(
         "ELBO",
         "nats",
         "A bound on how unlikely the picture is under the model; fine detail counts "
         "most.",
+        "negative ELBO",
     ),
     "trajectory": MeasurementFacts(
         "Sampling trajectory",
         "nats",
         "How unlikely the very steps are in which the picture was drawn.",
+        "negative log-probability of its sampling steps",
     ),
     "log-probability": MeasurementFacts(
         "Log-probability",
         "nats",
         "How unlikely the picture is under the model, computed exactly; too slow to "
         "score training pictures with.",
+        "negative log-probability",
         attributable=False,
     ),
 }

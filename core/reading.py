@@ -254,10 +254,9 @@ def sentence(answer: Answer, name: str) -> str:
         return f"Removing any one training picture would not make {part} less likely."
     if lens.kind == "attribution":
         return f"By {title}, {name} did most to make {part} likely: score {value}."
-    measured = MEASUREMENTS[lens.measurement].title
     said = (
         f"Removing {name} from the training set would make {part} less likely: "
-        f"{measured if measured.isupper() else measured.lower()} {value}."
+        f"{MEASUREMENTS[lens.measurement].cost} {value}."
     )
     if is_sure(answer, position):
         return said

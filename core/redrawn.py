@@ -6,7 +6,13 @@ Knows the evidence; no page and no model.
 import numpy as np
 import pandas as pd
 
-from core.evidence import NOTHING, RANDOM, Evidence, groups_left_out
+from core.evidence import (
+    NOTHING,
+    RANDOM,
+    Evidence,
+    control_share,
+    groups_left_out,
+)
 
 Pictures = dict[int, np.ndarray]  # sample id -> uint8, shape (C, H, W)
 
@@ -50,14 +56,22 @@ def group_rows(evidence: Evidence) -> list[tuple[str, Pictures]]:
 
     Returns:
         Per group its name and the pictures. The first is `NOTHING`, the same training
-        with every picture. Empty where no group was left out, or one of the two is
-        not drawn.
+        with every picture; `RANDOM` follows where models without as many random
+        pictures were drawn, the first of them. Empty where no group was left out, or
+        one of the two is not drawn.
     """
     drawn = evidence.pictures.query("kind == 'removed' and seed == 0")
-    names = [NOTHING, *groups_left_out(drawn)]
-    if len(names) < 2 or NOTHING not in set(drawn["method"]):
+    names = groups_left_out(drawn)
+    if not names or NOTHING not in set(drawn["method"]):
         return []
-    return [(name, pictures_of(drawn[drawn["method"] == name])) for name in names]
+    shares = drawn[drawn["method"].isin(names)]["fraction"].map(control_share)
+    random = drawn[(drawn["method"] == RANDOM) & (drawn["about"] == 0)]
+    random = random[random["fraction"] == shares.max()]
+    parts = {NOTHING: drawn[drawn["method"] == NOTHING]}
+    if len(random):
+        parts[RANDOM] = random
+    parts |= {name: drawn[drawn["method"] == name] for name in names}
+    return [(name, pictures_of(part)) for name, part in parts.items()]
 
 
 def disjoint_rows(evidence: Evidence) -> list[tuple[int, int, Pictures]]:

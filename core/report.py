@@ -284,7 +284,7 @@ def _left_out(answer: Answer, group: LeftOut) -> dict:
     """Return what leaving a group out would change, in words."""
     scale = reading.signed_scale(abs(group.change))
     printed = (scale.number(group.change), scale.error(group.error), scale.unit)
-    measured = MEASUREMENTS[answer.lens.measurement].title
+    measured = MEASUREMENTS[answer.lens.measurement].cost
     way = "less" if group.change > 0 else "more"
     return {
         "name": one_line(group.name),

@@ -25,6 +25,8 @@ class Trust:
         subset_error: The error that comes from having few subsets (jackknife).
         ceiling: The LDS of exact retraining with another seed; NaN where that was not
             measured.
+        ceiling_error: Its standard error over samples.
+        ceiling_subsets: Retrained models that it rests on.
         num_samples: Samples it rests on.
         num_subsets: Retrained models it rests on.
         note: What was tested in place of these scores, a sentence; often "".
@@ -37,6 +39,8 @@ class Trust:
     num_samples: int
     num_subsets: int
     note: str = ""
+    ceiling_error: float = float("nan")
+    ceiling_subsets: int = 0
 
     @property
     def words(self) -> str:
@@ -61,7 +65,11 @@ class Trust:
                 f"{number(self.subset_error)}."
             )
         if np.isfinite(self.ceiling):
-            said += " The ceiling is exact retraining with another seed."
+            said += (
+                " The ceiling is exact retraining with another seed, "
+                f"{plus_minus(self.ceiling, self.ceiling_error)} over "
+                f"{self.ceiling_subsets} of the halves."
+            )
         return f"{said} {self.note}".strip() + " More on the page Evidence."
 
 
@@ -135,7 +143,14 @@ def lens_trust(
     if found is None or not np.isfinite(found["lds"]):
         return None
     best = ceiling(evidence, measurement) if timesteps is None else None
-    return Trust(**found, ceiling=best["lds"] if best else float("nan"))
+    if best is None:
+        return Trust(**found, ceiling=float("nan"))
+    return Trust(
+        **found,
+        ceiling=best["lds"],
+        ceiling_error=best["standard_error"],
+        ceiling_subsets=best["num_subsets"],
+    )
 
 
 def _tested(evidence, method, measurement, target, varied, source) -> dict | None:

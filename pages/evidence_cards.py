@@ -217,14 +217,18 @@ def show_damping(asked: Asked) -> None:
 
 def show_ablation(asked: Asked, title: str, rows: pd.DataFrame, finding: str) -> None:
     """Show what one change of EK-FAC's settings does to the LDS."""
-    say(title, "LDS of EK-FAC when one thing is changed", finding)
+    note = "LDS of EK-FAC; of rows with equal draws one thing is changed"
+    say(title, note, finding)
     if len(rows) < 2:
         return
+    usual = asked.evidence.recipe["num_draws"]
     names = []
     for row in rows.itertuples():
         name = findings.setting_name(row.changed, row.setting)
         sized = row.changed == "gradients" and np.isfinite(row.bytes)
-        names.append(f"{name}, {findings.size_of(row.bytes)}" if sized else name)
+        name = f"{name}, {findings.size_of(row.bytes)}" if sized else name
+        other = row.changed == "gradients" and row.num_draws != usual
+        names.append(f"{name}, {row.num_draws} draws" if other else name)
     tones = [SETTINGS[not default] for default in rows["default"]]
     chart(
         evidence_figures.points(lds_points(rows, names, tones), "LDS", SETTINGS, {}),
@@ -330,6 +334,7 @@ def show_timesteps(asked: Asked) -> None:
     """Show which noise levels' scores predict which noise levels' cost."""
     table = asked.table("timesteps")
     finding = findings.timestep_finding(table)
+    finding += f" {findings.proxy_finding(asked.table('observations'))}".rstrip()
     say(
         "Which noise levels predict which",
         "LDS of EK-FAC’s scores for the noise levels of a row, against the cost at "
@@ -469,8 +474,7 @@ def show_groups(asked: Asked) -> None:
     finding = findings.group_finding(summary, asked.measurement)
     say(
         "Whole groups, really left out",
-        "A dot is a sample in a model that was trained without one group, against the "
-        "same training with every picture",
+        "A dot is a sample in a model that was trained without one group",
         finding,
     )
     if table.empty:
@@ -494,9 +498,17 @@ def show_groups(asked: Asked) -> None:
         f"measured change, {unit}",
     )
     chart(figure, "groups_left_out", finding)
+    controls = int(table["controls"].min())
+    against = "Changes are against the same training with every picture."
+    if controls:
+        models = "a model" if controls == 1 else f"{controls} models"
+        against = (
+            f"Changes are beyond that of {models} trained without as many random "
+            "pictures, which were trained for as long."
+        )
     st.caption(
-        "All these models began with the same random weights; each was trained once, "
-        "so what the order of training adds is in every dot."
+        f"{against} All these models began with the same random weights; each was "
+        "trained once, so what chance adds to a training is in every dot."
     )
     show_group_pictures(asked)
     offer(asked, table, "groups")
@@ -513,10 +525,8 @@ def show_group_pictures(asked: Asked) -> None:
     rows = redrawn.group_rows(asked.evidence)
     if not rows:
         return
-    named = [
-        ("nothing removed" if name == NOTHING else f"without {name}", pictures)
-        for name, pictures in rows
-    ]
+    words = {NOTHING: "nothing removed", RANDOM: "as many random"}
+    named = [(words.get(name, f"without {name}"), drawn) for name, drawn in rows]
     alt = "The same samples, from the same seeds, as these models drew them"
     show_drawn(named, "group_pictures", alt)
 

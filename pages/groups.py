@@ -8,7 +8,7 @@ from core import findings, group_figures, groups, reading, redrawn, texts
 from core.answers import Answer, Query, Uncertainty
 from core.evaluation import Calibration
 from core.evidence import NOTHING, Evidence, group_members
-from core.evidence_tables import calibration, changes_without_groups
+from core.evidence_tables import calibration, group_changes
 from core.explorer import Explorer, Lens
 from core.lenses import METHODS
 from core.report import LeftOut
@@ -78,7 +78,7 @@ def show_change(
     said = f"**{number}{f' {unit}' if unit else ''}**"
     pictures = "this picture" if group.size == 1 else f"these {group.size:,} pictures"
     if answer.lens.kind == "influence":
-        measured = findings.measured_name(answer.lens.measurement)
+        measured = findings.cost_name(answer.lens.measurement)
         part = "the marked part of it" if answer.lens.region else "it"
         way = "less" if change > 0 else "more"
         sure = abs(change) >= 2 * error or not np.isfinite(error)
@@ -245,32 +245,50 @@ def show_left_out(
     if lens.timesteps or lens.region:
         return
     sample = query.facts["sample_id"]
-    changes = changes_without_groups(evidence, lens.measurement)
-    for name in changes:
+    changes = group_changes(evidence, lens.measurement)
+    for name in changes.index.unique("group") if len(changes) else ():
         members = group_members(name, explorer.examples.table)
-        if sample not in changes.index or not np.array_equal(members, group.members):
+        if (name, sample) not in changes.index:
             continue
-        measured = changes.at[sample, name]
-        foretold = change if lens.kind == "influence" else 0.0
-        scale = reading.signed_scale(max(abs(measured), abs(foretold)))
-        said = f"**{text(f'{scale.number(measured)} {scale.unit}'.strip())}**"
-        if foretold:
-            said += f"; foretold were {text(scale.number(foretold))}"
+        if not np.array_equal(members, group.members):
+            continue
         with st.container(border=True):
-            heading(
-                "Really left out",
-                "A model trained again without this group, and one with every picture",
-            )
-            st.markdown(
-                f"The {text(findings.measured_name(lens.measurement))} of this picture "
-                f"changed by {said}."
-            )
-            st.caption(
-                "Both began with the same random weights and were trained once, so "
-                "what chance adds to a training is in the change. More on the page "
-                "Evidence."
-            )
+            show_really(changes.loc[(name, sample)], lens, change)
             show_redrawn(evidence, query, name)
+
+
+def show_really(found: pd.Series, lens: Lens, foretold: float) -> None:
+    """Say what a training without the group changed, and what was foretold.
+
+    Args:
+        found: A row of `group_changes`.
+        lens: How the scores were asked.
+        foretold: The change that they predict.
+    """
+    scale = reading.signed_scale(found[["change", "random", "measured"]].abs().max())
+
+    def number(value: float, scale: reading.Scale = scale) -> str:
+        return text(f"{scale.number(value)} {scale.unit}".strip())
+
+    heading("Really left out", "What models trained again say of this picture")
+    said = (
+        f"Without the group its {text(findings.cost_name(lens.measurement))} "
+        f"changed by **{number(found['change'])}**"
+    )
+    if found["controls"]:
+        said += (
+            f", without as many random pictures by {number(found['random'])}: "
+            f"**{number(found['measured'])}** beyond chance"
+        )
+    if lens.kind == "influence":  # often far larger, so on a scale of its own
+        said += (
+            f"; foretold were {number(foretold, reading.signed_scale(abs(foretold)))}"
+        )
+    st.markdown(f"{said}.")
+    st.caption(
+        "All began with the same random weights and were trained once, so what chance "
+        "adds to a training is in the change. More on the page Evidence."
+    )
 
 
 def show_redrawn(evidence: Evidence, query: Query, name: str) -> None:
@@ -343,7 +361,7 @@ def show_all_values(
 def change_title(answer: Answer, scale: reading.Scale) -> str:
     """Return what an axis of changes shows."""
     if answer.lens.kind == "influence":
-        name = f"change of the {findings.measured_name(answer.lens.measurement)}"
+        name = f"change of the {findings.cost_name(answer.lens.measurement)}"
     else:
         name = f"score by {METHODS[answer.lens.method].title}"
     return f"{name} ({scale.unit})" if scale.unit else name

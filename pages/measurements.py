@@ -38,8 +38,8 @@ def show_measurement(
         "now",
         measured(answer.value, answer.value_error),
         label_visibility="collapsed",
-        help=f"{facts.title} of this picture in {facts.unit}; lower is more natural "
-        "to the model. ± is one standard error.",
+        help=f"The {facts.cost} of this picture, in {facts.unit}; lower is more "
+        "natural to the model. ± is one standard error.",
     )
     st.caption(text(f"{facts.unit} · {reading.answer_note(answer, False)}"))
     trust.show_mark(explorer, answer.lens, answer.source)
@@ -85,7 +85,8 @@ def show_scatters(explorer: Explorer, answers: list[Answer]) -> int | None:
 
 def show_scatter(explorer: Explorer, first: Answer, second: Answer) -> int | None:
     """Show one pair of measurements; return the picture that was clicked."""
-    names = [MEASUREMENTS[a.lens.measurement].title for a in (first, second)]
+    facts = [MEASUREMENTS[answer.lens.measurement] for answer in (first, second)]
+    names, costs = [one.title for one in facts], [one.cost for one in facts]
     places = comparison.scatter_positions(first.scores, second.scores, MANY)
     ids = first.example_ids[places]
     frame = pd.DataFrame({
@@ -100,7 +101,7 @@ def show_scatter(explorer: Explorer, first: Answer, second: Answer) -> int | Non
         "Each dot is a training picture: predicted change if removed",
     )
     event = st.plotly_chart(
-        figures.scatter(frame, names[0], names[1]),
+        figures.scatter(frame, *costs),
         config=lens_views.CHART,
         key=f"scatter_{first.lens.measurement}_{second.lens.measurement}",
         on_select="rerun",
@@ -147,7 +148,7 @@ def show_log_probability(explorer: Explorer, query: Query) -> None:
     )
     if found is not None:
         st.metric(
-            "Minus log-probability",
+            facts.cost.capitalize(),
             f"{measured(found.value, found.standard_error)} {found.unit}",
             help="The ELBO is a bound of it. Lower is more natural to the model.",
         )

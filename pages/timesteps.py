@@ -31,7 +31,7 @@ def show_curve(explorer: Explorer, asked: picker.Asked, measurement: str) -> boo
     facts = MEASUREMENTS[measurement]
     heading(
         f"{facts.title} at each noise level",
-        f"{facts.unit}; the pale band is one standard error",
+        f"{facts.cost}, {facts.unit}; the pale band is one standard error",
     )
     frame = waiting.result_of(
         "curve",

@@ -144,7 +144,45 @@ def test_the_share_of_rises_is_counted(linear):
     table = observations_table(linear, "loss").set_index("observation")
     scores = np.stack(list(scored_rows(linear, "ekfac")))
     rises = predicted_changes(scores.astype(float), linear.masks) > 0
-    assert table.at["share of rises", "figure"] == pytest.approx(rises.mean())
+    for name in ("", ", predicted"):
+        found = table.at[f"share of rises{name}", "figure"]
+        assert found == pytest.approx(rises.mean())
+    assert "share of rises, trained again" not in table.index
+    again = cost_rows(np.full((Q, 1), 1e3), "removed").assign(method="none")
+    measured = pd.concat([linear.measured, again])
+    table = observations_table(replace(linear, measured=measured), "loss")
+    table = table.set_index("observation")
+    assert table.at["share of rises, trained again", "figure"] == 0
+
+
+def test_timesteps_that_stand_in_for_others_are_averaged(linear):
+    """Against a loop over the table of timesteps, and over halves left out."""
+
+    def by_loop(evidence):
+        table = timestep_table(evidence, "loss").query("low >= 0 and scored_low >= 0")
+        gap = table["scored_low"] - table["low"]
+        means = [table.loc[rows, "lds"].mean() for rows in (gap == 0, gap > 0, gap < 0)]
+        return np.array([*means, means[1] - means[2]])
+
+    table = observations_table(linear, "loss").set_index("observation")
+    names = ["own timesteps", "higher timesteps", "lower timesteps"]
+    table = table.loc[[*names, "higher less lower"]]
+    np.testing.assert_allclose(table["figure"], by_loop(linear))
+    parts = [
+        by_loop(replace(linear, measured=linear.measured.query("subset != @m")))
+        for m in range(M)
+    ]
+    expected = np.sqrt((M - 1) * np.var(parts, axis=0))
+    np.testing.assert_allclose(table["standard_error"], expected)
+
+
+def test_a_seed_of_few_halves_does_not_take_the_ceiling_away():
+    """A third seed that has only begun leaves the ceiling of the two others."""
+    evidence = full_evidence({}, 40)
+    before = ceiling(evidence, "loss")
+    begun = evidence.measured.query("kind == 'half' and seed == 1 and subset < 2")
+    measured = pd.concat([evidence.measured, begun.assign(seed=2)])
+    assert before and ceiling(replace(evidence, measured=measured), "loss") == before
 
 
 def scored_rows(evidence, method):
@@ -345,6 +383,27 @@ def test_a_group_left_out_is_compared_with_what_was_foretold():
     assert found["size"] == pytest.approx(slope[0][0])
     other = group_summary(table).set_index("method").loc["clip"]
     assert other["correlation"] == pytest.approx(-expected) and other["first"] == 0
+
+
+def test_a_group_is_compared_with_as_many_random_pictures():
+    """By hand: those of its size to two digits; without any, the change itself."""
+    rows = [(name, 0, 1.0, "ekfac", "loss", 0.5, 0.1) for name in ("s=a", "s=b")]
+    evidence = left_out({"s=a": [6.0], "s=b": [8.0], "none": [5.0]}, rows)
+    shares = {"s=a": 0.2508, "s=b": 0.31}
+    measured = evidence.measured
+    measured["fraction"] = measured["method"].map(shares).fillna(0.0)
+    random = [
+        cost_rows(np.array([[cost]]), "removed").assign(
+            method="random", fraction=fraction, about=number
+        )
+        for number, (fraction, cost) in enumerate([(0.25, 5.2), (0.25, 5.6), (0.1, 9)])
+    ]
+    evidence = replace(evidence, measured=pd.concat([measured, *random]))
+    table = group_table(evidence, "loss").set_index("group")
+    columns = ["change", "random", "measured", "controls"]
+    np.testing.assert_allclose(table.loc["s=a", columns].tolist(), [1, 0.4, 0.6, 2])
+    np.testing.assert_allclose(table.loc["s=b", columns].tolist(), [3, np.nan, 3, 0])
+    assert group_summary(table.reset_index()).at[0, "controls"] == 0
 
 
 def test_without_the_model_of_every_picture_there_is_no_change_yet():

@@ -96,7 +96,7 @@ def ablation(*rows: tuple) -> pd.DataFrame:
     """Return an ablation table of (changed, setting, default, bytes, lds)."""
     columns = ["changed", "setting", "default", "bytes", "lds"]
     table = pd.DataFrame(rows, columns=columns)
-    return table.assign(standard_error=0.01, subset_error=0.02)
+    return table.assign(standard_error=0.01, subset_error=0.02, num_draws=64)
 
 
 def test_draws_compare_the_fewest_with_the_most():
@@ -128,6 +128,10 @@ def test_formats_compare_the_smallest_with_the_largest():
         "The smallest (sketch, 12.3 kB a picture) ranks with LDS 0.14 ± 0.01, the "
         "largest (default, 1.9 MB) with 0.21 ± 0.01: a clear difference of 0.07."
     )
+    more = ablation(("gradients", "1-bit index", False, 9e6, 0.9))
+    more = pd.concat([table, more.assign(num_draws=256)])  # not to be compared
+    assert findings.format_finding(more) == findings.format_finding(table)
+    assert "equal draws" in findings.format_finding(more[1:])
     assert "Only one way" in findings.format_finding(table[:1])
 
 
@@ -161,6 +165,53 @@ def test_the_share_of_rises_has_its_error():
     said = findings.rise_finding(table, "loss")
     assert said.endswith("training loss of a sample rose in 97% ± 1% of the cases.")
     assert findings.rise_finding(table[:0], "loss") == ""
+
+
+@pytest.mark.parametrize("name", ["elbo", "log-probability"])
+def test_what_is_said_to_rise_is_a_cost(name):
+    """A bound or a probability falls where its negative, which is measured, rises."""
+    evidence = full_evidence({}, 40)
+    for said in (
+        findings.rise_finding(make_table(evidence, "observations", name), name),
+        findings.removal_finding(make_table(evidence, "removal", "loss"), name),
+        findings.collapse_finding(make_table(evidence, "collapse", "loss"), name),
+    ):
+        assert f"negative {'ELBO' if name == 'elbo' else name}" in said
+
+
+def test_rises_are_set_beside_those_that_were_predicted():
+    """And against a model that has not drawn the samples either."""
+    rows = [
+        ("share of rises", 0.97, 0.005, 32),
+        ("share of rises, trained again", 0.83, 0.01, 32),
+        ("share of rises, predicted", 0.53, 0.03, 32),
+    ]
+    columns = ["observation", "figure", "standard_error", "num_subsets"]
+    table = pd.DataFrame(rows, columns=columns)
+    said = findings.rise_finding(table, "loss")
+    assert "against one trained again on every picture, in 83% ± 1%." in said
+    assert "EK-FAC predicts a rise in 53% ± 3%" in said and "holds here" in said
+    table.loc[1, "figure"] = 0.55
+    assert "does not show here" in findings.rise_finding(table, "loss")
+
+
+def test_stand_ins_among_the_noise_levels_are_judged():
+    """Observation 1 of the paper: it holds, the reverse does, or neither is clear."""
+    names = ["own timesteps", "higher timesteps", "lower timesteps"]
+    for gap, verdict in (
+        (0.1, "holds here"),
+        (-0.1, "is the other way round here"),
+        (0.03, "can neither be confirmed nor refuted here"),
+    ):
+        figures = [0.24, 0.15 + gap / 2, 0.15 - gap / 2, gap]
+        table = pd.DataFrame({
+            "observation": [*names, "higher less lower"],
+            "figure": figures,
+            "standard_error": 0.03,
+        })
+        said = findings.proxy_finding(table)
+        assert verdict in said and said.endswith("still better, with 0.24.")
+    assert findings.proxy_finding(table[:3]) == ""
 
 
 def test_noise_levels_are_averaged_on_and_off_the_diagonal():
@@ -277,12 +328,16 @@ def test_the_collapse_is_told_from_the_smallest_to_the_largest_pair():
         "num_pictures": [31, 500],
         "correlation": [0.4, 0.93],
         "difference": [2.0, 0.25],
+        "standard_error": [0.3, 0.04],
         "spread": [3.0, 1.5],
         "drawn": [0.8, 0.31],
     })
     said = findings.collapse_finding(table, "loss")
     assert "From 31 to 500 pictures each" in said
-    assert "differs between the two models by 2, then 0.25" in said
+    assert "differs between the two models by 2.00 ± 0.30, then 0.250 ± 0.040" in said
+    assert said.endswith("not the agreement that the paper observed.")
+    nearer = table.assign(correlation=[0.4, 0.97])
+    assert "become one" in findings.collapse_finding(nearer, "loss")
     assert "among each other by 1.5" in said and "from 0.40 to 0.93" in said
     assert "80%, then 31% as far apart" in said
     assert "No two models" in findings.collapse_finding(table[:0], "loss")
@@ -294,7 +349,9 @@ def test_groups_left_out_are_told_with_what_guessing_gives():
     summary = group_summary(group_table(evidence, "loss"))
     said = findings.group_finding(summary, "loss")
     assert "without each of 3 groups, 6 samples" in said
-    assert "a rank correlation of EK-FAC 1.00 and CLIP" in said
+    assert "among the groups, for one sample, predicted and measured change" in said
+    assert "beyond that of as many random pictures left out" in said
+    assert "a rank correlation of EK-FAC 1.00 ± 0.00 and CLIP" in said
     assert "100% of the samples by EK-FAC" in said and "guessing gives 33%" in said
     assert said.endswith("EK-FAC's sizes have to be taken times 2.")
     one = full_evidence({}, 40, num_samples=6, groups=("house=a",))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core import groups, reading, texts
-from core.evidence_tables import calibration, changes_without_groups
+from core.evidence_tables import calibration, group_changes
 from core.explorer import Lens, open_explorer
 from tests.test_app import (  # noqa: F401  (a fixture among them)
     address,
@@ -173,15 +173,18 @@ def test_a_group_that_was_really_left_out_says_what_happened(
     evidence, kind = explorer.evidence(), explorer.examples.table["subgroup"].iloc[0]
     group = f"value:subgroup:{kind}"
     app = open_groups(tested_collection, monkeypatch, group=group)
-    measured = changes_without_groups(evidence, "loss").at[0, f"subgroup={kind}"]
+    found = group_changes(evidence, "loss").loc[(f"subgroup={kind}", 0)]
     query = explorer.query_from_gallery(0)
     answer = explorer.answer(query, Lens())
     members = explorer.examples.table["subgroup"] == kind
     change = groups.changes(answer.scores, members.to_numpy()[None])[0]
-    scale = reading.signed_scale(max(abs(measured), abs(change)))
+    scale = reading.signed_scale(found[["change", "random", "measured"]].abs().max())
+    foretold = reading.signed_scale(abs(change))
     assert "Really left out" in words(app)
-    assert f"changed by **{scale.number(measured)}" in shown(app)
-    assert f"foretold were {scale.number(change)}." in shown(app)
+    assert f"changed by **{scale.number(found['change'])}" in shown(app)
+    assert f"random pictures by {scale.number(found['random'])}" in shown(app)
+    assert f"**{scale.number(found['measured'])}" in shown(app)
+    assert f"foretold were {foretold.number(change)}" in shown(app)
     assert "really_drawn" in app.session_state
     for other in ({"sample": "5"}, {"group": "ids:1-9"}):
         link = {"group": group} | other

@@ -51,9 +51,13 @@ def test_pairs_come_in_the_order_of_their_size(evidence):
 def test_each_group_left_out_stands_beside_every_picture(evidence):
     """The first row is the model of the same seed that saw everything."""
     rows = group_rows(evidence)
+    assert [name for name, _ in rows] == [NOTHING, RANDOM, *HOUSES]
+    for place, name in ((3, "house=b"), (1, RANDOM)):
+        expected = stored(evidence, 1, kind="removed", method=name, fraction=0.3)
+        np.testing.assert_array_equal(rows[place][1][1], expected)
+    chance = evidence.pictures.query("method != 'random' or fraction != 0.3")
+    rows = group_rows(replace(evidence, pictures=chance))
     assert [name for name, _ in rows] == [NOTHING, *HOUSES]
-    expected = stored(evidence, 1, kind="removed", method="house=b")
-    np.testing.assert_array_equal(rows[2][1][1], expected)
     assert group_rows(full_evidence({}, 40, groups=())) == []
     alone = replace(evidence, pictures=evidence.pictures.query("method == 'house=a'"))
     assert group_rows(alone) == []

@@ -79,7 +79,11 @@ def full_evidence(
         pictures += _drawn_without(num_samples)
         predicted = _predicted(rng, num_samples, groups)
         measured += _without_groups(predicted)
-        pictures += [_drawn("removed", num_samples, method=name) for name in groups]
+        pictures += [
+            _drawn("removed", num_samples, method=name, fraction=0.3) for name in groups
+        ]
+        random = {"method": RANDOM, "fraction": 0.3, "about": 0}
+        pictures.append(_drawn("removed", num_samples, **random))
     measured = pd.concat(measured, ignore_index=True).fillna({"about": -1})
     scores = pd.concat(_scores(rng, bands, terms, edges), ignore_index=True)
     recipe = RECIPE | {"num_examples": num_examples, "settings": settings}
@@ -101,11 +105,19 @@ def _predicted(rng, num_samples, groups) -> pd.DataFrame:
 
 
 def _without_groups(predicted) -> list[pd.DataFrame]:
-    """Return costs that rise by twice of what EK-FAC foretells, from three."""
+    """Return costs that rise by twice of what EK-FAC foretells, beyond chance.
+
+    They are three with every picture; without as many random ones a half more.
+    """
     own = predicted[predicted["method"] == "ekfac"]
     parts = []
+    for measurement, rows in own.groupby("measurement"):
+        for number in (0, 1):
+            costs = np.full((rows["sample_id"].nunique(), 1), 3.4 + 0.2 * number)
+            table = cost_rows(costs, "removed", measurement=measurement)
+            parts.append(table.assign(method=RANDOM, fraction=0.3, about=number))
     for (name, measurement), rows in own.groupby(["group", "measurement"]):
-        costs = 3 + 2 * rows.sort_values("sample_id")["predicted"].to_numpy()[:, None]
+        costs = 3.5 + 2 * rows.sort_values("sample_id")["predicted"].to_numpy()[:, None]
         table = cost_rows(costs, "removed", measurement=measurement)
         parts.append(table.assign(method=name, fraction=0.3))
     costs = np.full((own["sample_id"].nunique(), 1), 3.0)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 CALIBRATION_FOLDS = 4  # parts of the subsets; each is held out once
+FEWEST_HALVES = 2 * CALIBRATION_FOLDS  # retrained models below which nothing is said
 COVERAGE = 0.9  # of the interval around a calibrated change
 
 
@@ -85,6 +86,17 @@ def lds_without_each(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
 def jackknife_error(means: np.ndarray) -> float:
     """Return the standard error of a figure, given it without each of M parts."""
     return float(np.sqrt((len(means) - 1) * np.var(means)))
+
+
+def size_of_changes(predicted: np.ndarray, measured: np.ndarray) -> float:
+    """Return how many times a predicted change is measured, both (Q, M).
+
+    The slope of measured on predicted changes, each relative to its sample's mean over
+    the subsets: 1 where sizes are right, nearer to 0 where they are overestimated.
+    """
+    x, y = (values - values.mean(-1, keepdims=True) for values in (predicted, measured))
+    total = np.square(x).sum()
+    return float((x * y).sum() / total) if total > 0 else float("nan")
 
 
 def without_top(scores: np.ndarray, fraction: float) -> np.ndarray:

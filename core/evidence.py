@@ -75,7 +75,7 @@ class Evidence:
             as uint8 in the order of `shape`, (C, H, W).
         groups: `GROUP_COLUMNS`: the change predicted for a sample by a lens as the app
             asks it, with its error, when a group is left out; `share` is how much of
-            the sample's class is in the group.
+            the sample's class is in the group, NaN for a sample of none.
     """
 
     recipe: dict

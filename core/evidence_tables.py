@@ -298,14 +298,15 @@ def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     A row per method, fraction and sample; sample -1 is the mean over samples. `change`
     is against the model without removal, `random` that of as many random pictures,
     `excess` the difference. The error of one sample is the spread over random removals,
-    that of the mean the spread over samples.
+    that of the mean the spread over samples. What has nothing to be compared with yet,
+    as while models are still being measured, is left out.
     """
     removed = evidence.measured.query(
         "kind == 'removed' and measurement == @measurement and low == -1"
     )
     columns = ["method", "fraction", "sample_id", "change", "random", "excess"]
     columns += ["standard_error"]
-    if removed.empty:
+    if NOTHING not in set(removed["method"]):
         return pd.DataFrame(columns=columns)
     before = removed[removed["method"] == NOTHING].set_index(["seed", "sample_id"])
     keys = pd.MultiIndex.from_frame(removed[["seed", "sample_id"]])
@@ -317,6 +318,8 @@ def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     about = about[~about["method"].isin([RANDOM, NOTHING])]
     rows = []
     for key, part in about.groupby(["method", "fraction", "sample_id"]):
+        if key[1:] not in chance.index:
+            continue
         mean, spread, count = chance.loc[key[1:]]
         value = part["change"].mean()
         error = spread * (1 / len(part) + 1 / count) ** 0.5

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from core.config import CollectionConfig, preset_of
-from core.evaluation import Calibration
+from core.config import COLLECTIONS, CollectionConfig, preset_of
+from core.evaluation import FEWEST_HALVES, Calibration
 from core.evidence import CEILING, RANDOM
 from core.lenses import MEASUREMENTS, METHODS
 from core.trust import number, plus_minus
@@ -110,14 +110,15 @@ def lds_finding(table: pd.DataFrame) -> str:
     ranked = table[table["lds"].notna()]
     ceiling = ranked[ranked["method"] == CEILING]
     methods = ranked[~ranked["method"].isin([CEILING, RANDOM])]
-    if methods.empty:
+    if methods.empty or methods["num_subsets"].max() < FEWEST_HALVES:
         return TOO_FEW
     best = methods.loc[methods["lds"].idxmax()]
     said = f"{method_name(best['method'])} ranks subsets with LDS {lds_of(best)}"
     others = methods[methods["method"].isin(["ekfac", "clip"])]
     others = others[others["method"] != best["method"]]
     for _, row in others.iterrows():
-        said += f", {method_name(row['method'])} with {number(row['lds'])}"
+        near = "" if are_apart(best, row) else " (too near to tell apart)"
+        said += f", {method_name(row['method'])} with {number(row['lds'])}{near}"
     if len(ceiling):
         said += f"; retraining with another seed reaches {lds_of(ceiling.iloc[0])}"
     said += "; chance is 0."
@@ -495,15 +496,28 @@ def command_flags(config: CollectionConfig) -> str:
 
 def untested_finding(config: CollectionConfig) -> str:
     """Return what was not measured of a collection, and the commands that do."""
+    said = (
+        "How well these scores rank random halves of the pictures was not measured: no "
+        "model was trained again on such halves. "
+    )
+    if config.train.imported:
+        return said + (
+            "Its model was trained elsewhere, so there is no recipe here to train it "
+            "again by."
+        )
     flags, why = command_flags(config), "Do it with "
     if config.train.start_from:
-        flags = f"--collection {config.name} --preset gpu"
         why = (
             "Its model went on from weights that had seen every picture, so only a "
-            "build that starts anew can be tested: build that, then "
+            "build that starts anew can be tested"
+        )
+        if config.name not in COLLECTIONS:
+            return f"{said}{why}."
+        flags, why = (
+            f"--collection {config.name} --preset gpu",
+            f"{why}: build that, then ",
         )
     return (
-        "How well these scores rank random halves of the pictures was not measured: no "
-        f"model was trained again on such halves. {why}`python -m precompute retrain "
-        f"{flags}`, then `python -m precompute evidence {flags}`."
+        f"{said}{why}`python -m precompute retrain {flags}`, then "
+        f"`python -m precompute evidence {flags}`."
     )

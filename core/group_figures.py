@@ -119,6 +119,8 @@ def picture_map(
         # The strongest are drawn last, over the many that hardly matter.
         frame = frame.iloc[frame["score"].abs().argsort(kind="stable")]
         marker["color"] = frame["score"]
+        if signed:  # the two colours are one to some eyes
+            marker["symbol"] = np.where(frame["score"] < 0, "diamond", "circle")
     draw = go.Scattergl if len(frame) > WEBGL_FROM else go.Scatter
     dots = draw(
         x=frame["x"],
@@ -128,7 +130,9 @@ def picture_map(
         text=frame["name"].map(for_figure),
         marker=marker,
         unselected={"marker": {"opacity": 0.15}},
-        hovertemplate="%{text}<extra></extra>",
+        hovertemplate="%{text}"
+        + (": %{marker.color:.3~g}" if known else "")
+        + "<extra></extra>",
         showlegend=False,
     )
     figure = go.Figure([dots])

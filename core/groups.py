@@ -27,17 +27,22 @@ def facets(table: pd.DataFrame) -> list[str]:
     """Return the columns of metadata that divide the pictures into groups.
 
     Not those that say the same of every picture, tell nearly all pictures apart, or
-    divide them as an earlier column does.
+    divide them as another column does; of such, words are kept rather than numbers.
     """
     found, known = [], []
-    for column in table.columns:
+    for column in sorted(table.columns, key=lambda name: _are_numbers(table[name])):
         codes, values = pd.factorize(table[column].astype(str))
         if not 2 <= len(values) <= len(table) / 2:
             continue
         if not any(np.array_equal(codes, other) for other in known):
             found.append(column)
             known.append(codes)
-    return found
+    return [column for column in table.columns if column in found]
+
+
+def _are_numbers(values: pd.Series) -> bool:
+    """Return whether a column says nothing but numbers, such as those of classes."""
+    return bool(pd.to_numeric(values, errors="coerce").notna().all())
 
 
 def read_ids(text: str, known: Iterable[int]) -> tuple[list[int], list[int]]:
@@ -152,12 +157,15 @@ class Calibrated:
         low: Lower end of the interval that holds nine of ten measured changes.
         high: Its upper end.
         tested: Whether predictions as large as this one were tested.
+        explained: Share of the variance of measured changes that such values explain,
+            where halves of the pictures were left out; may be negative.
     """
 
     value: float
     low: float
     high: float
     tested: bool
+    explained: float
 
 
 def calibrated(calibration: Calibration, prediction: float) -> Calibrated:
@@ -165,4 +173,6 @@ def calibrated(calibration: Calibration, prediction: float) -> Calibrated:
     value = float(calibration(np.array(prediction)))
     tested = calibration.knots[0] <= prediction <= calibration.knots[-1]
     half = calibration.half_width
-    return Calibrated(value, value - half, value + half, bool(tested))
+    return Calibrated(
+        value, value - half, value + half, bool(tested), calibration.explained
+    )

@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from core import comparison, reading, reproduce
 from core.answers import Answer, Query
 from core.explorer import Explorer
+from core.left_out import LeftOut
 from core.lenses import MEASUREMENTS, METHODS, has_timesteps, lens_title, measures
 from core.texts import one_line, shortened
 from core.trust import UNTESTED, Trust, reliability
@@ -38,27 +39,6 @@ class Part:
 
     answer: Answer
     trust: Trust | None
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A group of training pictures, and what leaving it out would change.
-
-    Attributes:
-        name: Of the group.
-        size: How many pictures it has.
-        change: Predicted change of the measurement.
-        error: Its standard error; NaN where there is none.
-        below: Share of the random groups of that size that change less.
-        num_random: How many of them there are.
-    """
-
-    name: str
-    size: int
-    change: float
-    error: float
-    below: float
-    num_random: int
 
 
 def html_report(
@@ -282,17 +262,11 @@ def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
 
 def _left_out(answer: Answer, group: LeftOut) -> dict:
     """Return what leaving a group out would change, in words."""
-    scale = reading.signed_scale(abs(group.change))
-    printed = (scale.number(group.change), scale.error(group.error), scale.unit)
-    measured = MEASUREMENTS[answer.lens.measurement].cost
-    way = "less" if group.change > 0 else "more"
     return {
         "name": one_line(group.name),
         "size": f"{group.size:,} of {len(answer.scores):,} pictures",
-        "sentence": f"Without them the model would find the sample {way} likely: "
-        f"{measured} {' '.join(part for part in printed if part)}.",
-        "against": f"That is more than for {group.below:.0%} of {group.num_random} "
-        "random groups of the same size.",
+        "sentence": group.change,
+        "against": group.against,
     }
 
 

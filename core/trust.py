@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.evaluation import FEWEST_HALVES, size_of_changes
 from core.evidence import OWN, PREDICTED_BY, Evidence, ceiling, default_lens, figures
-from core.lenses import Lens
+from core.lenses import METHODS, Lens
 
 UNTESTED = "not tested by retraining"
 SAME_DAMPING = 1e-3  # relative difference below which two dampings are one
@@ -27,6 +28,8 @@ class Trust:
             measured.
         ceiling_error: Its standard error over samples.
         ceiling_subsets: Retrained models that it rests on.
+        size: How many times a predicted change was measured (the slope, see
+            `core.evaluation.size_of_changes`); NaN for scores that predict no size.
         num_samples: Samples it rests on.
         num_subsets: Retrained models it rests on.
         note: What was tested in place of these scores, a sentence; often "".
@@ -41,6 +44,7 @@ class Trust:
     note: str = ""
     ceiling_error: float = float("nan")
     ceiling_subsets: int = 0
+    size: float = float("nan")
 
     @property
     def words(self) -> str:
@@ -48,6 +52,8 @@ class Trust:
         said = f"LDS of this lens here: {plus_minus(self.lds, self.standard_error)}"
         if np.isfinite(self.ceiling):
             said += f" (ceiling {number(self.ceiling)})"
+        if np.isfinite(self.size):
+            said += f"; sizes × {self.size:.2g}".replace("-", "−")
         return said
 
     @property
@@ -70,6 +76,11 @@ class Trust:
                 f"{plus_minus(self.ceiling, self.ceiling_error)} over "
                 f"{self.ceiling_subsets} of the halves."
             )
+        if np.isfinite(self.size):
+            said += (
+                f" Changes measured were {self.size:.2g} times those predicted: the "
+                "order is what was tested, not the size."
+            ).replace("-", "−")
         return f"{said} {self.note}".strip() + " More on the page Evidence."
 
 
@@ -159,11 +170,14 @@ def _tested(evidence, method, measurement, target, varied, source) -> dict | Non
         for scored in (PREDICTED_BY.get(measurement, measurement), OWN):
             lens = default_lens(evidence, method, scored) | varied
             predicted = evidence.predicted(lens | {"variant": form}, target)
-            if predicted is not None:
+            if predicted is not None and target.shape[1] >= FEWEST_HALVES:
                 kept = evidence.recipe.get("form", source)
                 other = source == "sketch" and form == "" and kept != "sketch"
                 note = "Tested were scores from the full index." if other else ""
-                return figures(predicted, target.to_numpy()) | {"note": note}
+                found = figures(predicted, target.to_numpy()) | {"note": note}
+                if method in METHODS and METHODS[method].kind == "influence":
+                    found["size"] = size_of_changes(predicted, target.to_numpy())
+                return found
     return None
 
 

@@ -34,7 +34,13 @@ def value_table(values: dict, name: str) -> None:
     """Show nested values as a table of two columns."""
     frame = pd.DataFrame(flattened(values), columns=[name, "value"])
     height = 420 if len(frame) > 10 else "content"
-    st.dataframe(frame, hide_index=True, width="stretch", height=height)
+    st.dataframe(
+        frame,
+        hide_index=True,
+        width="stretch",
+        height=height,
+        alt=f"Each {name} and its value",
+    )
 
 
 def show_contents(explorer: Explorer) -> None:
@@ -74,7 +80,11 @@ def show_cost(costs: dict[str, float]) -> None:
         "share of the time", format="percent", min_value=0, max_value=1
     )
     st.dataframe(
-        frame, hide_index=True, width="stretch", column_config={"share": share}
+        frame,
+        hide_index=True,
+        width="stretch",
+        column_config={"share": share},
+        alt="Time that each stage of the making took",
     )
 
 
@@ -111,6 +121,7 @@ def show_quality(explorer: Explorer) -> None:
         hide_index=True,
         width="stretch",
         column_config={"agreement": agreement},
+        alt="How far rankings agree when they are asked again or stored shorter",
     )
     draws = explorer.provenance["settings"]["gradients"]["num_draws"]
     if quality.get("draws_for_90") is not None:

@@ -21,7 +21,7 @@ def show_untested(explorer: Explorer, found: trust.Found) -> None:
     if found.evidence is not None:
         show_basis(explorer, found.evidence)
         cards.card(st, cards.show_groups, choose(explorer, found))
-    elif found.untested:
+    elif found.untested and not explorer.config.train.imported:
         st.markdown("What leaving out whole groups does can be measured here:")
         cards.show_group_commands(explorer, add=False)
     with st.container(border=True):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from core import comparison, evidence_figures, findings, reading, redrawn
+from core import comparison, evidence_figures, findings, groups, reading, redrawn
 from core.evaluation import Calibration
 from core.evidence import CEILING, NOTHING, RANDOM, Evidence
 from core.evidence_tables import calibration, group_summary, make_table
@@ -482,18 +482,19 @@ def show_groups(asked: Asked) -> None:
         return
     method = chosen_method(summary["method"].tolist(), "grouped")
     rows = table[table["method"] == method]
-    tones = ["its own group", "another group"]
+    tones = ["its own group", "another group", "sample of no class"]
+    own = rows["share"] > 0.5
     frame = pd.DataFrame({
         "predicted": rows["predicted"],
         "error": rows["standard_error"],
         "measured": rows["measured"],
         "name": [f"sample {r.sample_id} without {r.group}" for r in rows.itertuples()],
-        "tone": np.where(rows["share"] > 0.5, *tones),
+        "tone": np.where(rows["share"].isna(), tones[2], np.where(own, *tones[:2])),
     })
     unit = findings.unit_of(asked.measurement)
     figure = evidence_figures.group_scatter(
         frame,
-        tones,
+        [tone for tone in tones if (frame["tone"] == tone).any()],
         f"predicted change{f', {unit}' if predicts_size(rows) else ', no unit'}",
         f"measured change, {unit}",
     )
@@ -515,9 +516,10 @@ def show_groups(asked: Asked) -> None:
 
 
 def show_group_commands(explorer: Explorer, add: bool = True) -> None:
-    """Show how to leave out each group of the label that the classes begin with."""
-    labels = [*explorer.classes.columns, "label"]
-    show_commands(explorer, f"--without {labels[0]}", add)
+    """Show how to leave out each group of the first label, where that is possible."""
+    labels = groups.facets(explorer.examples.table)
+    if labels and not explorer.config.train.imported:
+        show_commands(explorer, f"--without {labels[0]}", add)
 
 
 def show_group_pictures(asked: Asked) -> None:

@@ -71,6 +71,7 @@ def show_early(explorer: Explorer, place: int, among: Found | None) -> None:
     early = waiting.early(slot)
     if early is not None:
         st.caption(text(reading.answer_note(early)))
+        trust.show_mark(explorer, early.lens, early.source)
         lens_views.show_strips(explorer, early, [], f"lens_{place}", among=among)
     waiting.show_wait(slot, height=560 if early is None else 0)
 

@@ -58,10 +58,10 @@ def find_group(explorer: Explorer, code: str) -> Group:
     table = explorer.examples.table
     kind, _, rest = code.partition(":")
     if kind == "value":
-        for column in groups.facets(table):
-            if rest.startswith(f"{column}:"):
-                value = rest.removeprefix(f"{column}:")
-                members = (table[column].astype(str) == value).to_numpy()
+        for column in table.columns:
+            value = rest.removeprefix(f"{column}:")
+            members = (table[column].astype(str) == value).to_numpy()
+            if value != rest and members.any():
                 return Group(members, f"{column_name(column)}: {value}")
     if kind == "words":
         count, _, words = rest.partition(":")
@@ -162,12 +162,15 @@ def choose_value(explorer: Explorer, query: Query, code: str) -> None:
     if not columns:
         st.info("This collection has no labels that make groups. Choose by words.")
         return
-    column = next((c for c in columns if code.startswith(f"value:{c}:")), columns[0])
+    named = (c for c in table.columns if code.startswith(f"value:{c}:"))
+    column = next(named, columns[0])
+    if column not in columns:  # of a link
+        columns = [*columns, column]
     counts = table[column].astype(str).value_counts(sort=False)
     counts = counts.sort_index()
     value = code.removeprefix(f"value:{column}:")
-    if value not in counts.index:
-        value = usual_value(table, column, query)
+    if value not in counts.index:  # nothing is left out yet, so nothing is chosen
+        value = None
     st.session_state.group_column, st.session_state.group_value = column, value
 
     def take_column() -> None:
@@ -186,6 +189,8 @@ def choose_value(explorer: Explorer, query: Query, code: str) -> None:
     right.selectbox(
         "Value",
         list(counts.index),
+        index=None,
+        placeholder="Choose one",
         key="group_value",
         format_func=lambda name: f"{name} · {counts[name]:,}",
         help="All pictures with this value are left out; the number is how many",

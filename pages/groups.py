@@ -10,8 +10,8 @@ from core.evaluation import Calibration
 from core.evidence import NOTHING, Evidence, group_members
 from core.evidence_tables import calibration, group_changes
 from core.explorer import Explorer, Lens
+from core.left_out import LeftOut, against_words, change_words
 from core.lenses import METHODS
-from core.report import LeftOut
 from pages import (
     components,
     group_picker,
@@ -65,67 +65,19 @@ def random_changes(
 # --- one group ------------------------------------------------------------------------
 
 
-def show_change(
-    answer: Answer,
-    group: Group,
-    change: float,
-    error: float,
-    others: np.ndarray,
-    scale: reading.Scale,
-) -> None:
+def show_change(said: LeftOut, below: float) -> None:
     """Say what leaving the group out would change, and whether that is special."""
-    number, unit = f"{scale.number(change)} {scale.error(error)}".strip(), scale.unit
-    said = f"**{number}{f' {unit}' if unit else ''}**"
-    pictures = "this picture" if group.size == 1 else f"these {group.size:,} pictures"
-    if answer.lens.kind == "influence":
-        measured = findings.cost_name(answer.lens.measurement)
-        part = "the marked part of it" if answer.lens.region else "it"
-        way = "less" if change > 0 else "more"
-        sure = abs(change) >= 2 * error or not np.isfinite(error)
-        doubt = "" if sure else ", but that is within two standard errors of zero"
-        words = (
-            f"Without {pictures} the model would find {part} **{way} likely**: "
-            f"{text(measured)} {said}{doubt}."
-        )
-        words += against_now(answer.value, change)
-    else:
-        title = METHODS[answer.lens.method].title
-        words = f"{text(title)} gives {pictures} a score of {said} together."
-    st.markdown(f"#### {words}")
-    if group.members.all():
-        return
-    below = groups.share_below(change, others)
-    st.markdown(
-        f"That is more than for **{below:.0%}** of {len(others)} random groups of "
-        f"{'one picture' if group.size == 1 else f'{group.size:,} pictures'}: "
-        f"{standing(below)}"
-    )
-
-
-def against_now(value: float, change: float) -> str:
-    """Return how large a change is against the value now, "" where that says nothing.
-
-    Influence is linear: it can predict that more than all of a loss goes.
-    """
-    if not (np.isfinite(value) and value > 0):
-        return ""
-    share, now = abs(change) / value, text(reading.plain(value))
-    if share >= 1:
-        return (
-            f" It is {now} now: a change as large as that cannot be read as a size, "
-            "only compared with others."
-        )
-    said = "less than 0.1%" if share < 0.001 else f"{100 * share:.2g}%"
-    return f" It is {now} now, so that is {text(said)} of it."
+    st.markdown(f"#### {text(said.change)}")
+    st.markdown(f"{text(said.against)} {standing(below)}")
 
 
 def standing(below: float) -> str:
     """Return what a place among random groups means, in words."""
     if below > 0.975:
-        return "few random groups speak for this picture as this one does."
+        return "Few random groups speak for this picture as this one does."
     if below < 0.025:
-        return "few random groups speak against this picture as this one does."
-    return "chance does as much."
+        return "Few random groups speak against this picture as this one does."
+    return "Chance does as much."
 
 
 def show_random(
@@ -136,16 +88,13 @@ def show_random(
         "Against random groups",
         f"{len(others)} groups of {group.size:,}, drawn by chance from all pictures",
     )
-    if group.members.all():
-        st.caption("Every picture is in this group, so no group of its size differs.")
-        return
     st.plotly_chart(
         group_figures.random_histogram(
             others * scale.factor, change * scale.factor, title
         ),
         config=lens_views.CHART,
         key="random_groups",
-        alt=f"Predicted changes of {len(others)} random groups, and of this group: "
+        alt=f"{title} of {len(others)} random groups, and of this group: "
         f"larger than {groups.share_below(change, others):.0%} of them.",
     )
 
@@ -172,29 +121,41 @@ def calibration_of(explorer: Explorer, lens: Lens) -> Calibration | str:
     return _calibration(*key, found.evidence)
 
 
-def show_size(
-    explorer: Explorer, answer: Answer, group: Group, change: float, error: float
-) -> None:
-    """Say what retrained models make of the size of the change; the raw score."""
-    heading("How large is that really?", "What models trained again say of the size")
+def sized_by_retraining(
+    explorer: Explorer, answer: Answer, group: Group, change: float
+) -> groups.Calibrated | str:
+    """Return what retrained models make of a change, or why nothing, as Markdown."""
     lens = answer.lens
     if lens.kind != "influence":
-        st.caption(
+        return (
             f"{text(METHODS[lens.method].title)} gives an order, not a size: compare "
             "the group with random groups only."
         )
-    elif lens.timesteps or lens.region or lens.damping is not None:
-        st.caption(
+    if lens.timesteps or lens.region or lens.damping is not None:
+        return (
             "The size is not calibrated: retrained models were measured as a whole, "
             "not at some noise levels or on a part of the picture."
         )
+    found = calibration_of(explorer, lens)
+    if isinstance(found, str):
+        return f"The size is not calibrated. {found}"
+    prediction = groups.beyond_chance(change, group.size, answer.scores)
+    return groups.calibrated(found, prediction)
+
+
+def show_size(
+    answer: Answer,
+    group: Group,
+    change: float,
+    error: float,
+    sized: groups.Calibrated | str,
+) -> None:
+    """Say what retrained models make of the size of the change; the raw score."""
+    heading("How large is that really?", "What models trained again say of the size")
+    if isinstance(sized, str):
+        st.caption(sized)
     else:
-        found = calibration_of(explorer, lens)
-        if isinstance(found, str):
-            st.caption(f"The size is not calibrated. {found}")
-        else:
-            prediction = groups.beyond_chance(change, group.size, answer.scores)
-            show_calibrated(groups.calibrated(found, prediction))
+        show_calibrated(sized)
     with st.expander("Raw score"):
         total = float(answer.scores[group.members].sum())
         facts = {
@@ -204,7 +165,7 @@ def show_size(
             "Predicted change = sum ÷ pictures": f"{change:.6g}",
             "Its standard error": f"{error:.3g}" if np.isfinite(error) else "none",
         }
-        if lens.kind != "influence":
+        if answer.lens.kind != "influence":
             facts = dict(list(facts.items())[:3])
         st.dataframe(
             pd.DataFrame(facts.items(), columns=["what", "value"]),
@@ -216,7 +177,7 @@ def show_size(
 
 
 def show_calibrated(found: groups.Calibrated) -> None:
-    """Show the calibrated change with its interval."""
+    """Show the calibrated change with its interval, and what they rest on."""
     scale = reading.signed_scale(max(abs(found.low), abs(found.high)))
     ends = f"{scale.number(found.low)} to {scale.number(found.high)}"
     st.metric(
@@ -228,11 +189,16 @@ def show_calibrated(found: groups.Calibrated) -> None:
     )
     words = (
         f"Expected beyond a random group of the same size; nine of ten measured "
-        f"changes lie within {text(f'{ends} {scale.unit}'.strip())}."
+        f"changes lie within {f'{ends} {scale.unit}'.strip()}. That was learnt where "
+        "halves of the pictures were left out, "
     )
+    if found.explained > 0:
+        words += f"and explains {found.explained:.0%} of how much they differ."
+    else:
+        words += "where it foretold sizes no better than nothing does."
     if not found.tested:
         words += " No prediction as large as this one was tested: take it as a bound."
-    st.caption(words)
+    st.caption(text(words))
 
 
 def show_left_out(
@@ -335,12 +301,13 @@ def show_all_values(
         change=shown["change"] * scale.factor,
         standard_error=shown["standard_error"] * scale.factor,
     )
+    what = "change" if answer.lens.kind == "influence" else "score"
     words = "; ".join(f"{r.group} {scale.number(r.change)}" for r in shown.itertuples())
     st.plotly_chart(
         group_figures.change_bars(printed, change_title(answer, scale)),
         config=lens_views.CHART,
         key="value_bars",
-        alt=f"Predicted change if each {column_name(column)} is left out: {words}",
+        alt=f"{change_title(answer, scale)} for each {column_name(column)}: {words}",
     )
     if len(table) > len(shown):
         st.caption(
@@ -349,11 +316,11 @@ def show_all_values(
         )
     st.download_button(
         "All values as a table (CSV)",
-        lambda: texts.safe_csv(table.rename(columns={"group": column})),
+        lambda: texts.safe_csv(table.rename(columns={"group": column, "change": what})),
         file_name=texts.file_name(explorer.name, column, query.key, ending="csv"),
         mime="text/csv",
         icon=":material/download:",
-        help="Pictures, predicted change and standard error of every value",
+        help=f"Pictures, {what} and standard error of every value",
         on_click="ignore",
     )
 
@@ -361,7 +328,7 @@ def show_all_values(
 def change_title(answer: Answer, scale: reading.Scale) -> str:
     """Return what an axis of changes shows."""
     if answer.lens.kind == "influence":
-        name = f"change of the {findings.cost_name(answer.lens.measurement)}"
+        name = f"predicted change of the {findings.cost_name(answer.lens.measurement)}"
     else:
         name = f"score by {METHODS[answer.lens.method].title}"
     return f"{name} ({scale.unit})" if scale.unit else name
@@ -379,6 +346,14 @@ def show_prediction(
         What a report says of it; None where the change is no prediction.
     """
     uncertainty = ask_uncertainty(explorer, query, answer)
+    if group.members.all():
+        st.info(
+            "Every picture is in this group: without it there is nothing to train a "
+            "model on, and no other group to compare with. Choose a smaller one."
+        )
+        with st.container(border=True):
+            show_all_values(explorer, query, answer, uncertainty)
+        return None
     error = float("nan")
     if uncertainty is not None:
         error = float(uncertainty.of_groups(group.members[None])[0])
@@ -394,21 +369,28 @@ def show_prediction(
         scores,
     )
     scale = reading.signed_scale(max(abs(change), np.abs(others).max()))
-    show_change(answer, group, change, error, others, scale)
+    sized = sized_by_retraining(explorer, answer, group, change)
+    known = None if isinstance(sized, str) else sized
+    below = groups.share_below(change, others)
+    left_out = LeftOut(
+        group.name,
+        group.size,
+        change_words(answer, group.size, change, error, known),
+        against_words(below, len(others), group.size),
+    )
+    show_change(left_out, below)
+    trust.show_mark(explorer, answer.lens, answer.source)
     if uncertainty is not None and uncertainty.note:
         st.caption(text(uncertainty.note))
     left, right = st.columns([0.62, 0.38])
     with left.container(border=True, height="stretch"):
         show_random(group, change, others, change_title(answer, scale), scale)
     with right.container(border=True, height="stretch"):
-        show_size(explorer, answer, group, change, error)
+        show_size(answer, group, change, error, sized)
     show_left_out(explorer, query, group, answer.lens, change)
     with st.container(border=True):
         show_all_values(explorer, query, answer, uncertainty)
-    if answer.lens.kind != "influence" or group.members.all():
-        return None
-    below = groups.share_below(change, others)
-    return LeftOut(group.name, group.size, change, error, below, len(others))
+    return left_out if answer.lens.kind == "influence" else None
 
 
 explorer = shared.chosen_explorer()

@@ -354,3 +354,8 @@ def show_shares(explorer: Explorer, answer: Answer, column: str) -> None:
         key=f"shares_{column}",
         alt=f"Share of the positive influence: {words}",
     )
+    if frame["error"].notna().any():
+        st.caption(
+            "Errors of pictures are taken as independent; of pictures that are alike "
+            "they are not, and ± is too small."
+        )

@@ -15,6 +15,7 @@ from pages import (
     picker,
     picture_map,
     shared,
+    trust,
     waiting,
 )
 from pages.words import how_to_read, text
@@ -115,6 +116,8 @@ with asked.place:
         )
         if answer is None:
             waiting.show_wait("map answer 0", height=60)
+        else:
+            trust.show_mark(explorer, answer.lens, answer.source)
     with st.container(border=True):
         clicked = show_picked(explorer, asked.query, answer)
     done = [] if answer is None else [answer]

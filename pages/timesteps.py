@@ -67,7 +67,8 @@ def show_heat_map(explorer: Explorer, bands: BandAnswers, lens: Lens) -> int | N
     heading(
         "When each picture matters",
         "Green: removing it would hurt at this noise level; orange: it would help. "
-        "100 is the strongest of all; a row adds up to the picture’s influence.",
+        "100 is the strongest of all; a row adds up to the picture’s influence, which "
+        "is what was tested.",
     )
     trust.show_mark(explorer, lens, bands.source)
     places = comparison.strongest_over_bands(bands.scores, ROWS)

@@ -406,13 +406,13 @@ def group_predictions(
 def sample_groups(explorer: Explorer, sample_id: int, names: list[str]) -> pd.DataFrame:
     """Return one sample's rows of `group_predictions`."""
     query, table = explorer.query_from_gallery(sample_id), explorer.examples.table
-    own = np.ones(len(table), dtype=bool)
-    if query.label is not None:
-        values = explorer.classes.loc[query.label]
-        for column, value in values.items():
-            own &= group_members(group_name(column, value), table)
     members = np.stack([group_members(name, table) for name in names])
-    shares = members[:, own].mean(1)
+    shares = np.full(len(names), np.nan)
+    if query.label is not None:
+        own = np.ones(len(table), dtype=bool)
+        for column, value in explorer.classes.loc[query.label].items():
+            own &= group_members(group_name(column, value), table)
+        shares = members[:, own].mean(1)
     facts = explorer.method_facts()
     known = facts[facts["available"]]["method"].tolist()
     rows = []

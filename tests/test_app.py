@@ -509,7 +509,9 @@ def test_damaged_evidence_is_one_sentence(tiny_collection, tmp_path, monkeypatch
     assert words(app).count("not tested by retraining") == 2
 
 
-@pytest.mark.parametrize("page", ["", "measurements", "timesteps", "methods"])
+@pytest.mark.parametrize(
+    "page", ["", "measurements", "timesteps", "methods", "groups", "map"]
+)
 def test_every_score_carries_its_trust(tested_collection, monkeypatch, page):
     """The LDS of the very lens, and what no retrained model measured is said so."""
     page = f"pages/{page}.py" if page else ""
@@ -523,13 +525,16 @@ def test_every_score_carries_its_trust(tested_collection, monkeypatch, page):
         "pages/measurements.py": [("ekfac", "loss"), ("ekfac", "elbo")],
         "pages/timesteps.py": [("ekfac", "loss")],
         "pages/methods.py": [("ekfac", "loss"), ("kfac", "loss"), ("clip", "loss")],
+        "pages/groups.py": [("ekfac", "elbo")],
+        "pages/map.py": [("ekfac", "elbo")],
     }
     sources = ("", "sketch")
     for lens in lenses[page]:
         marks = [lens_trust(evidence, *lens, source=source).words for source in sources]
         assert any(mark in plain(app) for mark in marks), (lens, marks)
     untested = "not tested by retraining" in words(app)
-    assert untested == (page != "pages/timesteps.py")
+    pages = ("timesteps", "groups", "map")
+    assert untested == (page not in [f"pages/{name}.py" for name in pages])
 
 
 def test_a_part_of_the_picture_was_never_tested(tested_collection, monkeypatch):

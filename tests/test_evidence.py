@@ -309,6 +309,10 @@ def test_removal_is_compared_with_random_removal():
     assert table.at[("ekfac", 0), "standard_error"] == pytest.approx((4 / 3) ** 0.5)
     assert table.at[("ekfac", -1), "excess"] == 2
     assert len(table) == 4
+    # While others are still being measured: what has nothing beside it is left out.
+    for missing in ("none", "random"):
+        part = evidence.measured[evidence.measured["method"] != missing]
+        assert make_table(replace(evidence, measured=part), "removal", "loss").empty
 
 
 def drawn(pixels, fraction, side) -> pd.DataFrame:

@@ -142,6 +142,10 @@ def test_map_keeps_each_dot_with_its_picture_and_colour():
         assert number == 100 + x and colour == (5.0 if x % 2 else -1.0)
     assert list(np.abs(dots.marker.color)) == [1.0] * 5 + [5.0] * 5
     assert dots.marker.cmin == -dots.marker.cmax
+    signs = {"circle": 5.0, "diamond": -1.0}  # told apart without their colours
+    shapes = zip(dots.marker.symbol, dots.marker.color, strict=True)
+    assert all(signs[shape] == colour for shape, colour in shapes)
+    assert "marker.color" in dots.hovertemplate
     assert dots.type == "scatter"
     (many,) = group_figures.picture_map(frame(1001), True, "change").data
     assert many.type == "scattergl"

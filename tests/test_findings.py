@@ -44,6 +44,17 @@ def test_another_method_may_be_best():
     )
 
 
+def test_methods_that_cannot_be_told_apart_are_said_to_be_so():
+    rows = [("ekfac", 0.26, 0.02, 0.03), ("trak", 0.3, 0.02, 0.03)]
+    said = findings.lds_finding(lds_rows(*rows, CEILING))
+    assert "EK-FAC with 0.26 (too near to tell apart)" in said
+
+
+def test_a_few_halves_rank_nothing():
+    few = lds_rows(("ekfac", 1.0, 0.0, 0.0)).assign(num_subsets=7)
+    assert findings.lds_finding(few) == findings.TOO_FEW
+
+
 def test_a_best_method_near_zero_is_called_chance():
     """Within two of the larger error; the samples' own is often too small."""
     chance = "within two standard errors of chance"
@@ -293,6 +304,17 @@ def test_the_command_is_that_of_the_preset(collection, preset, flags):
     assert f"python -m precompute retrain {flags}" in said
     assert f"python -m precompute evidence {flags}" in said
     assert ("went on from weights" in said) == bool(config.train.start_from)
+
+
+def test_what_cannot_be_retrained_has_no_command():
+    """A model from elsewhere; one's own that went on from weights."""
+    config = collection_config("fashion2", "tiny")
+    train = {"trained elsewhere": {"imported": "a folder"}}
+    train["seen every picture"] = {"start_from": "w.safetensors"}
+    for why, changed in train.items():
+        own = replace(config, name="mine", train=replace(config.train, **changed))
+        said = findings.untested_finding(own)
+        assert why in said and "python" not in said
 
 
 def test_settings_of_no_preset_are_not_named():

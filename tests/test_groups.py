@@ -77,6 +77,9 @@ def test_facets_leave_out_what_divides_nothing_new():
         "same": ["s"] * 8,
     })
     assert groups.facets(table) == ["style", "subject"]
+    numbered = pd.DataFrame({"label": [0, 0, 1, 1] * 2, "name": list("aabb") * 2})
+    assert groups.facets(numbered) == ["name"]  # that people can read
+    assert groups.facets(numbered[["label"]]) == ["label"]
 
 
 def test_pasted_ids_are_read_whatever_stands_between_them():

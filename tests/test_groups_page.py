@@ -44,12 +44,13 @@ def test_printed_change_is_the_sum_over_the_group(tiny_collection, monkeypatch):
     change = sum(answer.scores[i] for i in np.flatnonzero(members)) / len(table)
     others = groups.random_members(len(table), int(members.sum()), seed=0)
     others = groups.changes(answer.scores, others)
-    scale = reading.signed_scale(max(abs(change), np.abs(others).max()))
+    scale = reading.signed_scale(abs(change))
     uncertainty = explorer.uncertainty(query, answer)
     error = float(uncertainty.of_groups(members[None])[0])
     assert f"{scale.number(change)} {scale.error(error)}" in shown(app)
     below = groups.share_below(change, others)
-    assert f"{below:.0%}** of 200 random groups" in words(app)
+    assert f"{below:.0%} of 200 random groups" in shown(app)
+    assert "than without as many random ones" in shown(app)
     assert f"{members.sum()} of {len(table)} pictures" in shown(app)
     assert "The size is not calibrated" in shown(app)
 
@@ -80,7 +81,20 @@ def test_calibrated_change_is_shown_where_there_is_evidence(
     assert app.metric[0].value == f"{scale.number(found.value)} {scale.unit}".strip()
     ends = f"{scale.number(found.low)} to {scale.number(found.high)}"
     assert "beyond a random group of the same size" in shown(app)
-    assert ends in shown(app)
+    assert shown(app).count(ends) == 2  # in words, and beside the raw score
+    assert f"nine times of ten from {ends}" in shown(app)
+    assert "That was learnt where halves of the pictures were left out" in shown(app)
+
+
+def test_a_group_that_is_gone_is_not_shown_as_chosen(tiny_collection, monkeypatch):
+    """The value's box is empty, and what is chosen there is left out."""
+    app = open_groups(tiny_collection, monkeypatch, group="value:subgroup:gone")
+    assert "does not have" in app.info[0].value
+    value = app.selectbox(key="group_value")
+    assert value.value is None
+    value.set_value(value.options[0].rpartition(" · ")[0])
+    app = wait_for_jobs(app.run())
+    assert not app.info and "Left out" in shown(app)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +102,8 @@ def test_calibrated_change_is_shown_where_there_is_evidence(
     [
         ({"group": "ids:99999"}, "No training picture is in this group yet"),
         ({"group": "ids:"}, "No training picture is in this group yet"),
-        ({"group": "value:subgroup:x"}, "No training picture is in this group yet"),
+        ({"group": "value:subgroup:x"}, "does not have. Choose one here"),
+        ({"group": "ids:0-31"}, "Every picture is in this group"),
         ({"group": "magic"}, "a group 'magic'"),
         ({"group": "words:0:heart"}, "does not have"),
         ({"lenses": "clip"}, "makes no prediction"),
@@ -156,13 +171,13 @@ def test_attribution_has_a_sum_but_no_change(tiny_collection, monkeypatch):
 
 
 def test_a_group_of_everything_has_nothing_to_be_compared_with(
-    tiny_collection, monkeypatch
+    tested_collection, monkeypatch
 ):
-    """All random groups of its size are it, and a histogram of them has no width."""
-    app = open_groups(tiny_collection, monkeypatch, group="ids:0-31")
+    """No change is said of it, calibrated or not; the labels' bars stay."""
+    app = open_groups(tested_collection, monkeypatch, group="ids:0-31")
     assert not app.exception
-    assert "Every picture is in this group" in shown(app)
-    assert "That is more than for" not in shown(app)
+    assert "more than for" not in shown(app) and "likely than" not in shown(app)
+    assert not app.metric and len(app.get("plotly_chart"))
 
 
 def test_a_group_that_was_really_left_out_says_what_happened(

@@ -14,6 +14,7 @@ from PIL import Image
 from core import reading, report, reproduce
 from core.card import SIZE, card
 from core.explorer import Explorer, Lens, open_explorer
+from core.left_out import LeftOut
 from core.texts import shortened
 from core.trust import lens_trust
 from pages.share import font
@@ -122,7 +123,8 @@ def test_group_shares_carry_their_errors(tiny_explorer):
 
 
 def test_group_that_was_left_out_is_part_of_the_report(tiny_explorer):
-    group = report.LeftOut("Style: noto", 8, 1.5, 0.25, 0.97, 200)
+    said = "Loss +1.50 ± 0.25.", "That is more than for 97% of 200 random groups."
+    group = LeftOut("Style: noto", 8, *said)
     html, _ = made(tiny_explorer, [Lens()], left_out=group)
     text = Page(html).text
     assert "Left out: Style: noto" in text and "+1.50 ± 0.25" in text
@@ -185,7 +187,7 @@ def test_no_text_becomes_an_element_of_the_report(hostile_collection):
     """All that data says is read as it stands; elements are those of the template."""
     explorer = open_explorer("glyphs", hostile_collection)
     link = "javascript:alert(1)"
-    left_out = report.LeftOut(SCRIPT, 3, 1.0, 0.1, 0.5, 200)
+    left_out = LeftOut(SCRIPT, 3, SCRIPT, SCRIPT)
     html, answers = made(explorer, LENSES, link=link, left_out=left_out)
     page = Page(html)
     allowed = {"img", "b", "i", "bdi", "a", "br", "script"}

@@ -127,3 +127,26 @@ def test_the_words_carry_error_and_ceiling():
 def test_printed_correlations_have_no_negative_zero():
     assert [number(v) for v in (-0.001, 0.999, -0.5)] == ["0.00", "1.00", "−0.50"]
     assert plus_minus(0.5, float("nan")) == "0.50"
+
+
+def test_sizes_are_the_slope_of_what_was_measured(evidence):
+    """By least squares; only of scores that predict a change."""
+    target = evidence.target("loss")
+    rows = evidence.scores.query("method == 'ekfac' and measurement == 'loss'")
+    rows = rows.query("low == -1 and num_draws == 64 and variant == ''")
+    rows = rows[rows["damping"].isna()]
+    x = predicted_changes(np.stack(list(rows["scores"])), evidence.masks)
+    x, y = (v - v.mean(1, keepdims=True) for v in (x, target.to_numpy()))
+    slope = np.linalg.lstsq(x.reshape(-1, 1), y.ravel(), rcond=None)[0][0]
+    found = lens_trust(evidence, "ekfac", "loss")
+    assert found.size == pytest.approx(slope)
+    assert f"sizes × {slope:.2g}" in found.words
+    assert f"{slope:.2g} times those predicted" in found.meaning
+    assert "sizes" not in lens_trust(evidence, "clip", "loss").words
+
+
+def test_a_few_halves_are_no_test():
+    """Two of them can be ranked only right or wrong."""
+    few = full_evidence({}, num_examples=60, num_subsets=7)
+    assert lens_trust(few, "ekfac", "loss") is None
+    assert lens_trust(full_evidence({}, 60, num_subsets=8), "ekfac", "loss")

@@ -160,26 +160,50 @@ def calibration_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     return table.sort_values("error", ignore_index=True)
 
 
-def timestep_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return which timesteps' scores predict which timesteps' cost, by EK-FAC.
+def sample_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return the LDS of each sample under each method, as `lds_table` averages it."""
+    target = evidence.target(measurement)
+    parts = []
+    for method, lens in default_rows(evidence, measurement):
+        predicted = evidence.predicted(lens, target)
+        if predicted is not None:
+            found = {"lds": lds(predicted, target.to_numpy())}
+            table = pd.DataFrame(found, index=target.index).reset_index()
+            parts.append(table.assign(method=method))
+    columns = ["method", "sample_id", "lds"]
+    return pd.concat(parts)[columns] if parts else pd.DataFrame(columns=columns)
 
-    A row per pair of bands; the band -1:-1 is the whole.
+
+def timestep_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
+    """Return which scores predict the cost at which timesteps.
+
+    A row per pair of bands for EK-FAC, whose scores were also computed band by band,
+    and a row per band of the cost for every other method; the band -1:-1 is the whole.
     """
     bands = evidence.measured[evidence.measured["measurement"] == measurement]
     bands = bands[["low", "high"]].drop_duplicates().sort_values(["low", "high"])
     plain = default_lens(evidence, "ekfac", measurement)
+    asked = [
+        ("ekfac", lens)
+        for lens in evidence.lenses()
+        if same_lens(lens, plain, "low", "high")
+    ]
+    asked += [
+        (method, lens)
+        for method, lens in default_rows(evidence, measurement)
+        if method != "ekfac"
+    ]
     rows = []
     for low, high in bands.itertuples(index=False):
         target = evidence.target(measurement, low, high)
-        for lens in evidence.lenses():
-            if same_lens(lens, plain, "low", "high"):
-                predicted = evidence.predicted(lens, target)
-                if predicted is not None:
-                    scored = {"scored_low": lens["low"], "scored_high": lens["high"]}
-                    measured = {"low": low, "high": high}
-                    facts = figures(predicted, target.to_numpy())
-                    rows.append(scored | measured | facts)
-    columns = ["scored_low", "scored_high", "low", "high", *FIGURES]
+        for method, lens in asked:
+            predicted = evidence.predicted(lens, target)
+            if predicted is not None:
+                scored = {"scored_low": lens["low"], "scored_high": lens["high"]}
+                measured = {"low": low, "high": high}
+                facts = figures(predicted, target.to_numpy())
+                rows.append({"method": method} | scored | measured | facts)
+    columns = ["method", "scored_low", "scored_high", "low", "high", *FIGURES]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -225,7 +249,8 @@ def observations_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     target = evidence.target(measurement)
     rows = _rises(evidence, measurement, target)
     rows += _proxies(evidence, measurement)
-    for band in timestep_table(evidence, measurement).to_dict("records"):
+    own = timestep_table(evidence, measurement).query("method == 'ekfac'")
+    for band in own.to_dict("records"):
         same = (band["scored_low"], band["scored_high"]) == (band["low"], band["high"])
         if same and band["low"] >= 0:
             name = f"timesteps {band['low']}:{band['high']} predict themselves"
@@ -478,6 +503,7 @@ def drawn_apart(evidence: Evidence, fraction: float) -> float:
 
 TABLES: dict[str, Callable[[Evidence, str], pd.DataFrame]] = {
     "lds": lds_table,
+    "samples": sample_table,
     "damping": damping_table,
     "ablation": ablation_table,
     "calibration": calibration_table,

@@ -356,7 +356,7 @@ def proxy_finding(observations: pd.DataFrame) -> str:
 
 def timestep_finding(table: pd.DataFrame) -> str:
     """Return whether the scores of some noise levels predict the cost there."""
-    bands = table[(table["low"] >= 0) & (table["scored_low"] >= 0)]
+    bands = table[(table["low"] >= 0) & (table["scored_low"] >= 0)]  # of EK-FAC alone
     bands = bands[bands["lds"].notna()]
     same = (bands[["low", "high"]].to_numpy() == bands[_SCORED].to_numpy()).all(1)
     if not same.any():

@@ -341,9 +341,10 @@ def show_timesteps(asked: Asked) -> None:
         "those of a column",
         finding,
     )
-    if table.empty:
+    own = table[table["method"] == "ekfac"]
+    if own.empty:
         return
-    heat = table.pivot(
+    heat = own.pivot(
         index=["scored_low", "scored_high"], columns=["low", "high"], values="lds"
     )
     largest = float(np.nanmax(np.abs(heat.to_numpy()), initial=0.0)) or 1.0

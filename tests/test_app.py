@@ -410,7 +410,7 @@ def test_evidence_says_what_was_not_measured_and_how_to(tiny_collection, monkeyp
     assert f"`python -m precompute retrain {flags}`" in app.info[0].value
     assert f"`python -m precompute evidence {flags}`" in app.info[0].value
     shown = app.code[0].value.splitlines()
-    assert shown[0] == f"python -m precompute retrain {flags} --without style"
+    assert shown[0] == f"python -m precompute retrain {flags} --without subgroup"
     assert shown[1] == f"python -m precompute evidence {flags}"
     assert "Measured when it was built" in words(app)
     scores = wait_for_jobs(open_app(tiny_collection, monkeypatch))

@@ -126,8 +126,29 @@ def test_bands_predict_themselves(linear):
     same = (table["scored_low"] == table["low"]) & (
         table["scored_high"] == table["high"]
     )
-    np.testing.assert_allclose(table.loc[same, "lds"], 1)
-    assert len(table) == 9 and table.loc[~same, "lds"].max() < 0.95
+    np.testing.assert_allclose(table.loc[(table["method"] == "ekfac") & same, "lds"], 1)
+    own = table["method"] == "ekfac"
+    assert own.sum() == 9 and table.loc[own & ~same, "lds"].max() < 0.95
+
+
+def test_every_method_is_asked_about_each_band(linear):
+    """By scipy: what it says of the whole, against the cost in a band."""
+    low, high = max(zip(linear.measured["low"], linear.measured["high"], strict=True))
+    target = linear.target("loss", low, high)
+    rows = linear.scores.query("method == 'clip'").sort_values("sample_id")
+    predicted = predicted_changes(np.stack(list(rows["scores"])), linear.masks)
+    pairs = zip(predicted, target.to_numpy(), strict=True)
+    expected = np.mean([spearmanr(*pair).statistic for pair in pairs])
+    table = timestep_table(linear, "loss").query("method == 'clip' and low == @low")
+    assert table["lds"].tolist() == [pytest.approx(expected)]
+
+
+def test_samples_have_the_lds_that_the_table_averages(linear):
+    """Per method, the same mean and standard error."""
+    each = make_table(linear, "samples", "loss").groupby("method")["lds"]
+    table = lds_table(linear, "loss").set_index("method").loc[list(each.groups)]
+    np.testing.assert_allclose(table["lds"], each.mean())
+    np.testing.assert_allclose(table["standard_error"], each.std() / Q**0.5)
 
 
 def test_exact_predictions_are_calibrated_to_themselves(linear):

@@ -422,16 +422,19 @@ def group_summary(table: pd.DataFrame) -> pd.DataFrame:
     `correlation` is Spearman's over all pairs of group and sample; `within` the mean
     over samples of that over the groups, with its error (NaN for less than three);
     `first` the share of samples for which the group of the largest predicted change is
-    the one of the largest measured; `chance` what guessing gives. `size` is the slope
+    the one of the largest measured, `own` the share for which that one holds most of
+    the sample's class; `chance` what guessing gives. `size` is the slope
     of the measured change over the predicted one, through zero; `controls` how many
     models tell what leaving out as many random pictures does.
     """
     rows = []
     for method, part in table.groupby("method", sort=False):
-        predicted, measured = (
+        predicted, measured, share = (
             part.pivot(index="sample_id", columns="group", values=name).to_numpy()
-            for name in ("predicted", "measured")
+            for name in ("predicted", "measured", "share")
         )
+        largest = measured.argmax(1)
+        own = np.take_along_axis(share, largest[:, None], 1) > 0.5
         every = lds(predicted.reshape(1, -1), measured.reshape(1, -1))
         within, error = np.nan, np.nan
         if predicted.shape[1] > 2:
@@ -441,15 +444,16 @@ def group_summary(table: pd.DataFrame) -> pd.DataFrame:
             "correlation": float(every[0]),
             "within": within,
             "standard_error": error,
-            "first": float((predicted.argmax(1) == measured.argmax(1)).mean()),
+            "first": float((predicted.argmax(1) == largest).mean()),
+            "own": float(own.mean()),
             "chance": 1 / predicted.shape[1],
             "size": float((predicted * measured).sum() / np.square(predicted).sum()),
             "controls": int(part["controls"].min()),
             "num_samples": len(predicted),
             "num_groups": predicted.shape[1],
         })
-    columns = ["method", "correlation", "within", "standard_error", "first", "chance"]
-    columns += ["size", "controls", "num_samples", "num_groups"]
+    columns = ["method", "correlation", "within", "standard_error", "first", "own"]
+    columns += ["chance", "size", "controls", "num_samples", "num_groups"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -459,8 +459,10 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
         ]
         said += (
             " The group that was foretold to matter most is the one that did for "
-            f"{listed(firsts)}; guessing gives {ranked['chance'].iloc[0]:.0%}."
+            f"{listed(firsts)}; guessing gives {ranked['chance'].iloc[0]:.0%}"
         )
+        own = ranked["own"].iloc[0]
+        said += f", the sample's own group {own:.0%}." if own > 0 else "."
     own = summary[summary["method"] == "ekfac"]
     if len(own) and np.isfinite(own["size"].iloc[0]):
         said += f" EK-FAC's sizes have to be taken times {own['size'].iloc[0]:.2g}."

@@ -221,7 +221,7 @@ def parser() -> argparse.ArgumentParser:
     sheet = verbs.add_parser("sheet", help="gallery beside training pictures, as PNG")
     sheet.add_argument("--collection", required=True)
     sheet.add_argument("--root", type=Path, help="folder of published collections")
-    sheet.add_argument("--out", type=Path, required=True, help="PNG file")
+    sheet.add_argument("--out", type=Path, required=True, help="PNG or WebP file")
 
     ask = verbs.add_parser("attribute", help="score all training pictures for one")
     ask.add_argument("--collection", required=True)

@@ -221,7 +221,8 @@ def measure_models(
         table = measure_model(weights, samples, settings, config.seed, kept, device)
         which = identity(path)
         tables.append(table.assign(**which))
-        if which["kind"] != "half":
+        shown = which["method"] != RANDOM or which["about"] == 0  # one stands for all
+        if which["kind"] != "half" and shown:
             kept = folder / f"drawn-{how}-{name}.npy"
             count = min(settings.num_pictures, settings.num_samples)
             drawn = regenerated(config, weights, samples, count, kept, device)

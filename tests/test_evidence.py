@@ -384,7 +384,7 @@ def test_a_group_left_out_is_compared_with_what_was_foretold():
     costs = {"none": [5.0, 7.0], "s=a": [6.0, 7.5], "s=b": [5.5, 9.0], "s=c": [5, 7]}
     foretold = {"s=a": [0.6, 0.4], "s=b": [0.1, 0.9], "s=c": [0.2, -0.2]}
     rows = [
-        (name, sample, 0.0, "ekfac", "loss", change, 0.1)
+        (name, sample, float(name == "s=a"), "ekfac", "loss", change, 0.1)
         for name, changes in foretold.items()
         for sample, change in enumerate(changes)
     ]
@@ -404,6 +404,7 @@ def test_a_group_left_out_is_compared_with_what_was_foretold():
     ]
     assert found["within"] == pytest.approx(np.mean(each))
     assert found["first"] == 1 and found["chance"] == pytest.approx(1 / 3)
+    assert found["own"] == 0.5
     slope = np.linalg.lstsq(predicted.reshape(-1, 1), measured.ravel(), rcond=None)
     assert found["size"] == pytest.approx(slope[0][0])
     other = group_summary(table).set_index("method").loc["clip"]

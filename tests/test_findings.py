@@ -374,7 +374,8 @@ def test_groups_left_out_are_told_with_what_guessing_gives():
     assert "among the groups, for one sample, predicted and measured change" in said
     assert "beyond that of as many random pictures left out" in said
     assert "a rank correlation of EK-FAC 1.00 ± 0.00 and CLIP" in said
-    assert "100% of the samples by EK-FAC" in said and "guessing gives 33%" in said
+    assert "100% of the samples by EK-FAC" in said and "guessing gives 33%, the" in said
+    assert "the sample's own group 100%." in said
     assert said.endswith("EK-FAC's sizes have to be taken times 2.")
     one = full_evidence({}, 40, num_samples=6, groups=("house=a",))
     said = findings.group_finding(group_summary(group_table(one, "loss")), "loss")

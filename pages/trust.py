@@ -89,7 +89,12 @@ def mark(explorer: Explorer, lens: Lens, source: str = "") -> tuple[str, str]:
         return words, text(tested.meaning)
     why = "No model was trained again to see whether this ranking holds."
     found = find_evidence(explorer)
-    if found.evidence is not None and not found.untested:
+    if found.evidence is not None and found.untested:
+        why = (
+            "No model was trained again on random halves to see whether this ranking "
+            "holds; some were without whole groups."
+        )
+    elif found.evidence is not None:
         why = (
             "Other rankings of this collection were tested by retraining, this one "
             "was not: it asks about a part, or was never scored for it."

@@ -422,6 +422,17 @@ class Explorer:
         self._wait_for_model(progress)
         return self.engine.uncertainty(query, answer.lens, answer.source, progress)
 
+    @property
+    def computes(self) -> bool:
+        """Whether what computing a score takes came along, besides stored answers."""
+        shards = self._collection.shards()
+        paths = [
+            self._collection.shard_path(shard)
+            for shard in shards
+            if shard.layout["kind"] == "eigenvectors"
+        ]
+        return any(path.is_file() for path in paths)
+
     def embeddings(self) -> np.ndarray:
         """Return the CLIP embeddings of the training pictures, shape (N, D)."""
         return self._collection.array("clip")

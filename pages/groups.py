@@ -39,6 +39,14 @@ def ask_uncertainty(
     """Return what is uncertain about an answer, None where that is not known yet."""
     if answer.lens.kind != "influence" or not METHODS[answer.lens.method].has_errors:
         return None
+    if not explorer.computes:  # as shipped, where there was no room for it
+        st.caption(
+            "Errors are not known here: they take the collection’s eigenvectors, which "
+            "did not come along. "
+            f"`python -m precompute build {findings.command_flags(explorer.config)}` "
+            "makes them."
+        )
+        return None
     return waiting.result_of(
         "uncertainty",
         f"{explorer.fingerprint}/{query.key}/{answer.lens}/{answer.source}/errors",

@@ -155,6 +155,19 @@ def test_every_way_to_choose_writes_the_link(tiny_collection, monkeypatch):
     assert not app.exception
 
 
+def test_a_collection_without_eigenvectors_has_no_errors(
+    tiny_collection, tmp_path, monkeypatch
+):
+    """A line says so and how to get them; the change is there all the same."""
+    for path in tiny_collection.iterdir():
+        if path.is_file() and "eigenvectors" not in path.name:
+            (tmp_path / path.name).symlink_to(path)
+    app = open_groups(tmp_path, monkeypatch)
+    assert not app.exception and not app.warning
+    assert "Errors are not known here" in shown(app)
+    assert "than without as many random ones" in shown(app)
+
+
 def test_group_stays_with_another_picture_and_other_pages(tiny_collection, monkeypatch):
     app = open_groups(tiny_collection, monkeypatch, group="ids:0-9")
     app.switch_page("pages/collections.py").run()

@@ -18,7 +18,7 @@ from core.explorer import Explorer
 from core.left_out import LeftOut
 from core.lenses import MEASUREMENTS, METHODS, has_timesteps, lens_title, measures
 from core.texts import one_line, shortened
-from core.trust import UNTESTED, Trust, reliability
+from core.trust import UNTESTED, Trust, reliability, size_note
 
 STRIP = 6  # pictures in a strip
 LONGEST_NAME = 60  # letters under a picture; all of them are in the table of scores
@@ -73,7 +73,7 @@ def html_report(
         link=link if link.startswith(("http://", "https://")) else "",
         sample=_sample(query, answers[0].lens.region),
         facts=_sample_facts(explorer, query),
-        sentence=_sentence(explorer, answers),
+        sentence=opening(explorer, parts),
         lenses=[_lens(explorer, query, part, answers) for part in parts],
         errors=CAUSES_OF_ERROR,
         left_out=left_out and _left_out(answers[0], left_out),
@@ -153,8 +153,12 @@ def leading(answers: list[Answer]) -> Answer:
     return next((a for a in answers if a.lens.kind == "influence"), answers[0])
 
 
-def _sentence(explorer: Explorer, answers: list[Answer]) -> str:
-    return first_sentence(explorer, leading(answers))
+def opening(explorer: Explorer, parts: list[Part]) -> str:
+    """Return how to read the first lens of influence: an example, and its worth."""
+    first = leading([part.answer for part in parts])
+    tested = next(part.trust for part in parts if part.answer is first)
+    note = size_note(first.lens, tested)
+    return f"{first_sentence(explorer, first)} {note}".rstrip()
 
 
 # --- one lens -----------------------------------------------------------------------

@@ -111,6 +111,19 @@ def reliability(quality: dict, lens: Lens, source: str) -> str:
     return f"Tested on the gallery: {'; '.join(tests)} (Spearman)." if tests else ""
 
 
+def size_note(lens: Lens, tested: Trust | None) -> str:
+    """Return what a predicted change is worth as a size, "" where none is predicted."""
+    if lens.kind != "influence":
+        return ""
+    if tested is None or not np.isfinite(tested.size):
+        return "Read the order, not the size: that was not tested by retraining."
+    times = f"{tested.size:.2g}".replace("-", "−")
+    return (
+        f"Read the order, not the size: retraining finds {times} times the change that "
+        "is predicted."
+    )
+
+
 def number(value: float) -> str:
     """Return a correlation with two digits, e.g. "−0.04"."""
     return f"{round(float(value), 2) + 0.0:.2f}".replace("-", "−")  # no "-0.00"

@@ -27,7 +27,8 @@ def show_columns(
     answers = lens_views.ask_all(explorer, asked.query, seen)
     done = [answer for answer in answers if answer is not None]
     if done:
-        how_to_read(text(report.first_sentence(explorer, report.leading(done))))
+        parts = [trust.part_of(explorer, answer) for answer in done]
+        how_to_read(text(report.opening(explorer, parts)))
     clicked = None
     for place, column in enumerate(st.columns(len(lenses))):
         with column.container(border=True, height="stretch"):

@@ -47,10 +47,7 @@ def offer(
         answers: What is known of it, the one to begin with first.
         left_out: A group whose removal was asked about, under the first answer.
     """
-    parts = [
-        report.Part(answer, trust.trust_of(explorer, answer.lens, answer.source))
-        for answer in answers
-    ]
+    parts = [trust.part_of(explorer, answer) for answer in answers]
     today = datetime.now(UTC)
     made = f"{today.day} {today:%B %Y}"
     address = link()  # a download is made outside the page's run

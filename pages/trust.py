@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from core.evidence import Evidence
-from core.explorer import Explorer, Lens
+from core.explorer import Answer, Explorer, Lens
+from core.report import Part
 from core.trust import UNTESTED, Trust, lens_trust
 from pages.words import sentence, text
 
@@ -76,6 +77,11 @@ def trust_of(explorer: Explorer, lens: Lens, source: str = "") -> Trust | None:
     if found.evidence is None or lens.region is not None:
         return None
     return _trust(explorer.fingerprint, found.version, lens, source, found.evidence)
+
+
+def part_of(explorer: Explorer, answer: Answer) -> Part:
+    """Return an answer as part of a report, with how far its lens was tested."""
+    return Part(answer, trust_of(explorer, answer.lens, answer.source))
 
 
 def mark(explorer: Explorer, lens: Lens, source: str = "") -> tuple[str, str]:

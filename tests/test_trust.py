@@ -8,7 +8,8 @@ from scipy.stats import spearmanr
 from core.evaluation import predicted_changes
 from core.evidence import Evidence, ceiling
 from core.evidence_tables import lds_table
-from core.trust import Trust, lens_trust, number, plus_minus
+from core.lenses import Lens
+from core.trust import Trust, lens_trust, number, plus_minus, size_note
 from tests.toy_evidence import full_evidence
 
 
@@ -150,3 +151,12 @@ def test_a_few_halves_are_no_test():
     few = full_evidence({}, num_examples=60, num_subsets=7)
     assert lens_trust(few, "ekfac", "loss") is None
     assert lens_trust(full_evidence({}, 60, num_subsets=8), "ekfac", "loss")
+
+
+def test_what_a_size_is_worth_is_said_of_influence_alone(evidence):
+    """Tested or not; an attribution predicts no size."""
+    found = lens_trust(evidence, "ekfac", "loss")
+    said = size_note(Lens(), found)
+    assert f"{found.size:.2g} times the change" in said and "not the size" in said
+    assert "not tested by retraining" in size_note(Lens(), None)
+    assert size_note(Lens("clip"), None) == size_note(Lens("relatif"), found) == ""

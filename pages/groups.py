@@ -390,12 +390,12 @@ def show_prediction(
     trust.show_mark(explorer, answer.lens, answer.source)
     if uncertainty is not None and uncertainty.note:
         st.caption(text(uncertainty.note))
+    show_left_out(explorer, query, group, answer.lens, change)
     left, right = st.columns([0.62, 0.38])
     with left.container(border=True, height="stretch"):
         show_random(group, change, others, change_title(answer, scale), scale)
     with right.container(border=True, height="stretch"):
         show_size(answer, group, change, error, sized)
-    show_left_out(explorer, query, group, answer.lens, change)
     with st.container(border=True):
         show_all_values(explorer, query, answer, uncertainty)
     return left_out if answer.lens.kind == "influence" else None

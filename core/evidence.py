@@ -254,6 +254,7 @@ def write_evidence(folder: Path, evidence: Evidence) -> None:
                 file,
                 index=False,
                 compression="zstd",
+                compression_level=19,  # written once, shipped often
                 write_page_checksum=True,
                 use_byte_stream_split=list(NUMBERS),
                 use_dictionary=[name for name in table if name not in NUMBERS],

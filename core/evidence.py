@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from core.config import CollectionConfig, config_from_dict
 from core.evaluation import (
@@ -49,6 +50,8 @@ GROUP_COLUMNS += ("predicted", "standard_error")
 # Columns of numbers that hardly repeat. Sorting their bytes by place saves a third.
 NUMBERS = ("value", "standard_error", "predicted", "scores.list.element")
 NUMBERS += ("predicted.list.element",)
+# What reading a damaged table may end in; Arrow has errors that are none of the others.
+DAMAGE = (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException)
 # A value without scores of its own is predicted by the scores for its bound.
 PREDICTED_BY = {"log-probability": "elbo"}
 
@@ -204,7 +207,7 @@ def read_evidence(folder: Path) -> Evidence:
         packed = tables.pop("masks").sort_values("subset")["kept"]
         bits = np.stack([np.frombuffer(row, np.uint8) for row in packed])
         masks = np.unpackbits(bits, axis=1, count=recipe["num_examples"]).astype(bool)
-    except (OSError, KeyError, TypeError, ValueError, MemoryError) as error:
+    except DAMAGE as error:
         raise ValueError(
             f"'{reading}' of the evidence in '{folder.name}' is damaged. Put it "
             f"together again with `python -m precompute evidence --collection {name}`; "

@@ -148,7 +148,7 @@ def table_rows(path: Path) -> list[dict[str, str]]:
             }
             for row in rows
         ]
-    except (ValueError, AttributeError, csv.Error, pa.ArrowInvalid) as error:
+    except (ValueError, AttributeError, csv.Error, pa.ArrowException) as error:
         raise ValueError(
             f"'{path.name}' could not be read as a table ({type(error).__name__}). "
             "Save it again, as UTF-8."

@@ -40,7 +40,7 @@ def saved_dataset(folder: Path) -> Source | None:
                     column = image_column(rows.schema, features, path)
                     for number, batch in enumerate(rows):
                         yield from records(batch, column, features, split, path, number)
-            except (pa.ArrowInvalid, FileNotFoundError) as error:
+            except (pa.ArrowException, FileNotFoundError) as error:
                 raise _unreadable(path, error) from None
 
     return Source("Hugging Face, saved to disk", folder, read, class_names(features))
@@ -65,7 +65,7 @@ def parquet_files(path: Path) -> Source | None:
                 for number, batch in enumerate(table.iter_batches(ROWS)):
                     split = split_of(file)
                     yield from records(batch, column, features, split, file, number)
-            except (pa.ArrowInvalid, OSError) as error:
+            except (pa.ArrowException, OSError) as error:
                 raise _unreadable(file, error) from None
 
     return Source("Parquet", path, read, class_names(features))
@@ -96,7 +96,7 @@ def _is_parquet(path: Path) -> bool:
 def _has_image(path: Path) -> bool:
     try:
         image_column(pq.read_schema(path), _features(path), path)
-    except (ValueError, pa.ArrowInvalid, OSError):
+    except (ValueError, pa.ArrowException, OSError):
         return False
     return True
 
@@ -106,7 +106,7 @@ def _features(path: Path) -> dict:
     try:
         metadata = pq.read_schema(path).metadata or {}
         info = json.loads(metadata.get(b"huggingface", b"{}"))
-    except (ValueError, pa.ArrowInvalid, OSError):
+    except (ValueError, pa.ArrowException, OSError):
         return {}
     return info.get("info", {}).get("features", {})
 

@@ -76,6 +76,11 @@ def change_words(
         return f"{said}.{against_now(answer.value, change)}"
     scale = signed_scale(max(abs(sized.low), abs(sized.high)))
     number = f"{scale.number(value)} {scale.unit}".strip()
+    if not sized.tested:  # such a group was found to matter far more than its bound
+        return (
+            f"{said}{number} or further: no half of the pictures that was tested had a "
+            f"change as large as this one predicted.{against_now(answer.value, value)}"
+        )
     ends = f"{scale.number(sized.low)} to {scale.number(sized.high)} {scale.unit}"
     said += f"{number}, nine times of ten from {ends.strip()}"
     if sized.low < 0 < sized.high:

@@ -205,7 +205,10 @@ def show_calibrated(found: groups.Calibrated) -> None:
     else:
         words += "where it foretold sizes no better than nothing does."
     if not found.tested:
-        words += " No prediction as large as this one was tested: take it as a bound."
+        words += (
+            " No prediction as large as this one was tested: take the change as a "
+            "bound, the interval does not hold for it."
+        )
     st.caption(text(words))
 
 

@@ -46,6 +46,15 @@ def test_a_calibrated_change_takes_the_place_of_the_raw_one(low, high, unsure):
     assert said.endswith("so that is 12% of it.")
 
 
+def test_a_prediction_larger_than_was_tested_is_a_bound():
+    """Its interval was never seen to hold, so it is not printed."""
+    said = change_words(
+        answer_of(), 3, 40.0, 0.5, Calibrated(0.5, 0.2, 0.8, False, 0.1)
+    )
+    assert "training loss +0.500 or further: no half of the pictures" in said
+    assert "nine times of ten" not in said and "less likely" in said
+
+
 def test_an_attribution_is_no_change():
     said = change_words(answer_of(method="relatif"), 3, 2.0, np.nan)
     assert said == "RelatIF gives these 3 pictures a score of +2.00 together."

@@ -160,10 +160,10 @@ def calibrate(predicted: np.ndarray, measured: np.ndarray) -> Calibration:
         ValueError: If there are too few subsets to hold some out.
     """
     count = predicted.shape[-1]
-    if count < 2 * CALIBRATION_FOLDS:
+    if count < FEWEST_HALVES:
         raise ValueError(
             f"{count} retrained subsets are too few to calibrate on; it takes "
-            f"{2 * CALIBRATION_FOLDS}. Train more: `python -m precompute retrain`."
+            f"{FEWEST_HALVES}. Train more: `python -m precompute retrain`."
         )
     residuals, changes = [], []
     for fold in range(CALIBRATION_FOLDS):

@@ -249,12 +249,6 @@ def observations_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     target = evidence.target(measurement)
     rows = _rises(evidence, measurement, target)
     rows += _proxies(evidence, measurement)
-    own = timestep_table(evidence, measurement).query("method == 'ekfac'")
-    for band in own.to_dict("records"):
-        same = (band["scored_low"], band["scored_high"]) == (band["low"], band["high"])
-        if same and band["low"] >= 0:
-            name = f"timesteps {band['low']}:{band['high']} predict themselves"
-            rows.append((name, band["lds"], band["subset_error"], band["num_subsets"]))
     columns = ["observation", "figure", "standard_error", "num_subsets"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -292,22 +286,25 @@ def _proxies(evidence: Evidence, measurement: str) -> list[tuple]:
         )
         for low, high in bands
     }
-    parts = {"own": [], "higher": [], "lower": []}
+    if any(change is None for change in predicted.values()):
+        return []
+    parts, alone = {"own": [], "higher": [], "lower": []}, {}
     for scored, change in predicted.items():
-        if change is None:
-            return []
         for band, target in targets.items():
             which = "own" if scored == band else "higher" if scored > band else "lower"
-            parts[which].append(_jackknifed(change, target.to_numpy()))
+            found = _jackknifed(change, target.to_numpy())
+            parts[which].append(found)
+            if scored == band:
+                alone["timesteps {}:{} predict themselves".format(*band)] = found
     if not all(parts.values()):
         return []
     means = {name: np.mean(values, axis=0) for name, values in parts.items()}
-    found = {f"{name} timesteps": values for name, values in means.items()}
-    found["higher less lower"] = means["higher"] - means["lower"]
+    rows = {f"{name} timesteps": values for name, values in means.items()}
+    rows["higher less lower"] = means["higher"] - means["lower"]
     count = next(iter(targets.values())).shape[1]
     return [
         (name, values[0], jackknife_error(values[1:]), count)
-        for name, values in found.items()
+        for name, values in (rows | alone).items()
     ]
 
 

@@ -11,9 +11,7 @@ import numpy as np
 from core.answers import Answer
 from core.groups import Calibrated
 from core.lenses import MEASUREMENTS, METHODS
-from core.reading import plain, signed_scale
-
-SURE = 2  # standard errors that tell a change from nothing
+from core.reading import SURE, plain, signed_scale
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,8 @@ def change_words(
     """
     lens = answer.lens
     if lens.kind != "influence":
-        printed = signed_scale(abs(change))
-        said = f"{printed.number(change)} {printed.unit}".strip()
+        scale = signed_scale(abs(change))
+        said = f"{scale.number(change)} {scale.unit}".strip()
         title = METHODS[lens.method].title
         return f"{title} gives {pictures_of(size)} a score of {said} together."
     value = change if sized is None else sized.value
@@ -74,18 +72,24 @@ def change_words(
         if np.isfinite(error) and abs(change) < SURE * error:
             said += ", but that is within two standard errors of zero"
         return f"{said}.{against_now(answer.value, change)}"
-    scale = signed_scale(max(abs(sized.low), abs(sized.high)))
-    number = f"{scale.number(value)} {scale.unit}".strip()
+    number, ends = printed(sized)
     if not sized.tested:  # such a group was found to matter far more than its bound
         return (
             f"{said}{number} or further: no half of the pictures that was tested had a "
             f"change as large as this one predicted.{against_now(answer.value, value)}"
         )
-    ends = f"{scale.number(sized.low)} to {scale.number(sized.high)} {scale.unit}"
-    said += f"{number}, nine times of ten from {ends.strip()}"
+    said += f"{number}, nine times of ten from {ends}"
     if sized.low < 0 < sized.high:
         said += ", so that even the direction is not certain"
     return f"{said}.{against_now(answer.value, value)}"
+
+
+def printed(sized: Calibrated) -> tuple[str, str]:
+    """Return a calibrated change and its interval as they are printed."""
+    scale = signed_scale(max(abs(sized.low), abs(sized.high)))
+    number = f"{scale.number(sized.value)} {scale.unit}".strip()
+    ends = f"{scale.number(sized.low)} to {scale.number(sized.high)} {scale.unit}"
+    return number, ends.strip()
 
 
 def against_now(value: float, change: float) -> str:

@@ -27,6 +27,7 @@ SOURCES = {  # where the numbers come from, in words
 }
 JPEG = b"\xff\xd8"  # how such a file begins
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SURE = 2  # standard errors that tell a score from nothing
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def is_sure(answer: Answer, position: int) -> bool:
     True where the method has no error: there is nothing to doubt it with.
     """
     error = answer.standard_errors[position]
-    return not abs(answer.scores[position]) < 2 * error
+    return not abs(answer.scores[position]) < SURE * error
 
 
 def marks(answer: Answer, count: int, among: Found | None = None) -> dict[int, str]:

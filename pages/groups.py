@@ -10,7 +10,7 @@ from core.evaluation import Calibration
 from core.evidence import NOTHING, Evidence, group_members
 from core.evidence_tables import calibration, group_changes
 from core.explorer import Explorer, Lens
-from core.left_out import LeftOut, against_words, change_words
+from core.left_out import LeftOut, against_words, change_words, printed
 from core.lenses import METHODS
 from pages import (
     components,
@@ -186,18 +186,17 @@ def show_size(
 
 def show_calibrated(found: groups.Calibrated) -> None:
     """Show the calibrated change with its interval, and what they rest on."""
-    scale = reading.signed_scale(max(abs(found.low), abs(found.high)))
-    ends = f"{scale.number(found.low)} to {scale.number(found.high)}"
+    number, ends = printed(found)
     st.metric(
         "calibrated change",
-        f"{scale.number(found.value)} {scale.unit}".strip(),
+        number,
         label_visibility="collapsed",
         help="What was measured after such predictions, when models were trained "
         "again on random halves of the pictures",
     )
     words = (
         f"Expected beyond a random group of the same size; nine of ten measured "
-        f"changes lie within {f'{ends} {scale.unit}'.strip()}. That was learnt where "
+        f"changes lie within {ends}. That was learnt where "
         "halves of the pictures were left out, "
     )
     if found.explained > 0:

@@ -77,8 +77,11 @@ class Summary:
 def picture_of(record: Record) -> Image.Image:
     """Return a record's picture, upright and in RGB.
 
-    Bytes that are no readable picture are a ValueError, as in `open_picture`.
+    Bytes that are no readable picture are a ValueError, as in `open_picture`; so is
+    one that its source could not get.
     """
+    if record.trouble:
+        raise ValueError(record.trouble)
     if isinstance(record.image, bytes):
         return open_picture(record.image)
     pixels = record.image

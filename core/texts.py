@@ -7,6 +7,8 @@ Markdown is the pages' business (`pages.words`), HTML that of the report's templ
 
 import html
 import re
+from collections.abc import Collection
+from itertools import islice
 
 import pandas as pd
 
@@ -32,6 +34,15 @@ def shortened(value: object, most: int) -> str:
     """Return a text as one line of at most `most` letters."""
     line = one_line(value)
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def listed(names: Collection[object], most: int = 3) -> str:
+    """Return names in a sentence: the first few, quoted, and how many more there are."""
+    shown = [f"'{shortened(name, 80)}'" for name in islice(names, most)]
+    more = len(names) - len(shown)
+    if more:
+        return f"{', '.join(shown)} and {more:,} more"
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def for_figure(value: object, most: int = 26) -> str:

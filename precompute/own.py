@@ -138,11 +138,17 @@ def inspect_data(path: Path, selection: Selection) -> str:
         source = find_source(inside)
         records = selection.records(source)
         summary = inspect(records, lambda loop: Bar(loop, "read", unit=" pictures"))
-    return "\n".join([f"layout: {source.layout}", *described(summary)])
+    layout = f"layout: {source.layout}"
+    return "\n".join([layout, *described(summary, source.notes)])
 
 
-def described(summary: Summary) -> list[str]:
-    """Return what was seen of pictures, a line for each thing."""
+def described(summary: Summary, notes: tuple[str, ...] = ()) -> list[str]:
+    """Return what was seen of pictures, a line for each thing.
+
+    Args:
+        summary: What was seen.
+        notes: Of the source.
+    """
     lines = [f"pictures: {summary.count:,}" + (", all grey" if summary.grey else "")]
     if summary.duplicates:
         lines[0] += f"; {summary.duplicates:,} have the very pixels of another"
@@ -162,7 +168,7 @@ def described(summary: Summary) -> list[str]:
     lines += [f"  {place}: {reason}" for place, reason in summary.skipped[:SHOWN]]
     if len(summary.skipped) > SHOWN:
         lines.append(f"  and {len(summary.skipped) - SHOWN:,} more")
-    return lines
+    return lines + [f"note: {note}" for note in notes]
 
 
 def data_settings(
@@ -193,7 +199,7 @@ def data_settings(
             size,
             lambda loop: Bar(loop, "import", unit=" pictures"),
         )
-    print("\n".join(described(summary)))
+    print("\n".join(described(summary, source.notes)))
     if summary.count < FEWEST:
         raise ValueError(
             f"Only {summary.count} pictures could be read; a collection needs at least "

@@ -11,6 +11,7 @@ from core.diffusion import make_denoiser
 from core.draws import keyed_generator
 from core.explorer import Lens, open_explorer
 from core.recipes import RECIPES, named_config, with_settings
+from core.sources import Record, Source
 from precompute.__main__ import main
 from precompute.own import Selection, make_own, parse_keep
 from tests import layouts
@@ -154,6 +155,21 @@ def test_cifar_from_files_to_answers(sets, tmp_path, monkeypatch):
     settings = explorer.provenance["settings"]
     assert settings["model"]["time_scale_shift"] == "scale_shift"
     assert explorer.examples.table["label"].isin(layouts.CLASSES).all()
+
+
+def test_what_a_source_notes_is_printed_by_every_command(
+    sets, tmp_path, monkeypatch, capsys
+):
+    """What could not be got is skipped with its reason, not tried as an image."""
+    picture = layouts.pixels(4, 0, 8)
+    records = [Record(pixels, {}, f"{i}") for i, pixels in enumerate(picture)]
+    records.append(Record(b"", {}, "5", "It lies elsewhere."))
+    source = Source("Toy", tmp_path, lambda: iter(records), notes=("One is odd.",))
+    monkeypatch.setattr("precompute.own.find_source", lambda path: source)
+    assert run(monkeypatch, "inspect-data", tmp_path) == 0
+    assert "\n  5: It lies elsewhere.\nnote: One is odd.\n" in capsys.readouterr().out
+    make_own("odd", tmp_path, "small", Selection(), [])
+    assert "\n  5: It lies elsewhere.\nnote: One is odd.\n" in capsys.readouterr().out
 
 
 def test_inspect_data_says_what_is_there(tmp_path, monkeypatch, capsys):

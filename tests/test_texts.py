@@ -5,7 +5,7 @@ import io
 import pandas as pd
 import pytest
 
-from core.texts import file_name, for_figure, one_line, safe_csv
+from core.texts import file_name, for_figure, listed, one_line, safe_csv
 
 
 def test_one_line_takes_orders_out_and_leaves_letters_in():
@@ -15,6 +15,13 @@ def test_one_line_takes_orders_out_and_leaves_letters_in():
     assert one_line("a\x00b\x1b[31m") == "a\ufffdb\ufffd[31m"
     for kept in ("שלום", "مرحبا", "👩‍🚀", "猫 ünï", "<b> & **x**"):
         assert one_line(kept) == kept
+
+
+def test_names_are_listed_up_to_a_few():
+    assert listed(["a"]) == "'a'" and listed(["a", "b"]) == "'a' and 'b'"
+    assert listed(["a", "b", "c"]) == "'a', 'b' and 'c'"
+    assert listed(list("abcde")) == "'a', 'b', 'c' and 2 more"
+    assert listed(["a\nb"], 1) == "'a b'" and listed([]) == ""
 
 
 def test_figure_reads_no_tag_in_a_name():

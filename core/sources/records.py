@@ -27,11 +27,13 @@ class Record:
         image: The bytes of a picture file, or uint8 pixels of shape (H, W, C).
         facts: What is known of it; text by column, such as "label" or "artist".
         place: Where it lies, for messages.
+        trouble: Why it cannot be read, in a sentence; "" where its bytes say so.
     """
 
     image: bytes | np.ndarray
     facts: dict[str, str]
     place: str
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,15 @@ class Source:
         path: The file or folder that holds it.
         read: Yields every record, always in the same order.
         classes: All class names in their own order, where the layout lists them.
+        notes: What a person must know of what was found, a sentence each: what is
+            left out, what does not fit together.
     """
 
     layout: str
     path: Path
     read: Callable[[], Iterator[Record]]
     classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def selected(

@@ -77,8 +77,8 @@ class Summary:
 def picture_of(record: Record) -> Image.Image:
     """Return a record's picture, upright and in RGB.
 
-    Bytes that are no readable picture are a ValueError, as in `open_picture`; so is
-    one that its source could not get.
+    Raises:
+        ValueError: If it is none that can be read, or its source could not get it.
     """
     if record.trouble:
         raise ValueError(record.trouble)

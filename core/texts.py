@@ -37,7 +37,7 @@ def shortened(value: object, most: int) -> str:
 
 
 def listed(names: Collection[object], most: int = 3) -> str:
-    """Return names in a sentence: the first few, quoted, and how many more there are."""
+    """Return names for a sentence: the first few, and how many more there are."""
     shown = [f"'{shortened(name, 80)}'" for name in islice(names, most)]
     more = len(names) - len(shown)
     if more:

@@ -9,7 +9,6 @@ Knows what must fit together (answers and shards cover the examples), but not wh
 of it means, nor how a file is read: that is `core.store`, which also has the schema.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ import duckdb
 import numpy as np
 
 from core.files import written_whole
+from core.locks import free_lock, take_lock
 from core.store import (
     BYTES_DTYPE,
     NAME_PATTERN,
@@ -68,7 +68,7 @@ class CollectionWriter:
         name: Lower-case letters, digits, "-" and "_".
 
     Raises:
-        ValueError: If the name has other characters.
+        ValueError: If the name has other characters, or another process holds the lock.
     """
 
     def __init__(self, root: Path, name: str):
@@ -79,7 +79,11 @@ class CollectionWriter:
             )
         self.root, self.name = Path(root), name
         self.root.mkdir(parents=True, exist_ok=True)
-        self._lock = _take_lock(self.root, name)
+        self._lock = take_lock(
+            self.root / f".{name}.lock",
+            f"Collection '{name}' is being built by another process. Wait for it, or "
+            "stop it first.",
+        )
         # With the lock held, whatever lies under the temporary names is dead.
         _remove_temporaries(self.root, name)
         self._building = self.root / f".{name}.building.duckdb"
@@ -98,12 +102,12 @@ class CollectionWriter:
 
     def close(self) -> None:
         """Discard what was not published and let others build."""
-        if self._lock.closed:  # by now the temporary names may be another build's
+        if not self._lock.is_locked:  # the temporary names may be another build's now
             return
         with suppress(duckdb.Error):  # closing writes, which a full disk refuses
             self._connection.close()
         _remove_temporaries(self.root, self.name)
-        self._lock.close()
+        free_lock(self._lock)
 
     def put_meta(self, key: str, value: Any) -> None:
         """Store a JSON value: provenance, configuration ("settings"), costs."""
@@ -306,24 +310,6 @@ class CollectionWriter:
         starts = range(0, len(data), CHUNK_BYTES)
         rows = [(name, i, data[i : i + CHUNK_BYTES].tobytes()) for i in starts]
         self._insert("chunks", rows)
-
-
-def _take_lock(root: Path, name: str):
-    """Return an open lock file; the system frees it when the process ends, even killed.
-
-    Raises:
-        ValueError: If another build holds it.
-    """
-    lock = open(root / f".{name}.lock", "w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise ValueError(
-            f"Collection '{name}' is being built by another process. Wait for it, or "
-            "stop it first."
-        ) from None
-    return lock
 
 
 def _remove_temporaries(root: Path, name: str) -> None:

@@ -14,9 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import psutil
+
 SUFFIX = ".running"
 EVERY = 1.0  # seconds between two writings
 SILENCE = 600.0  # seconds after which a process of another machine counts as gone
+SAME = 5.0  # seconds by which the clock may shift what counts as one start
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Running:
         seconds_left: Of this stage; None while unknown.
         started: When the command began, seconds since 1970.
         process: Its number on its machine.
+        born: When that process started, seconds since 1970; numbers are given again.
         machine: The name of that machine.
     """
 
@@ -43,6 +47,7 @@ class Running:
     seconds_left: float | int | None
     started: float | int
     process: int
+    born: float | int
     machine: str
 
     @property
@@ -64,8 +69,18 @@ class Announcement:
     """
 
     def __init__(self, folder: Path, collection: str, verb: str):
+        process = psutil.Process()
         self._facts = Running(
-            collection, verb, "", 0, 0, None, time.time(), os.getpid(), _machine()
+            collection=collection,
+            verb=verb,
+            stage="",
+            done=0,
+            total=0,
+            seconds_left=None,
+            started=time.time(),
+            process=process.pid,
+            born=process.create_time(),
+            machine=_machine(),
         )
         self._path = folder / f".{collection}.{os.getpid()}{SUFFIX}"
         self._next = 0.0
@@ -135,7 +150,11 @@ def _read(path: Path) -> Running | None:
         return None
     if not all(isinstance(values[name], kind) for name, kind in KINDS.items()):
         return None
-    gone = silent if found.machine != _machine() else not _is_alive(found.process)
+    gone = (
+        silent
+        if found.machine != _machine()
+        else not _is_alive(found.process, found.born)
+    )
     return None if gone else found
 
 
@@ -143,12 +162,13 @@ def _machine() -> str:
     return socket.gethostname()
 
 
-def _is_alive(process: int) -> bool:
-    """Return whether a process of this machine runs."""
+def _is_alive(number: int, born: float) -> bool:
+    """Return whether the process of this machine that started then still runs."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        process = psutil.Process(number)
+        same = abs(process.create_time() - born) < SAME
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
         return False
-    except (PermissionError, OverflowError):
+    except psutil.AccessDenied:
         return True
-    return True

@@ -68,6 +68,7 @@ from precompute.retrain import (
 from precompute.samples import make_samples
 from precompute.sheet import contact_sheet
 from precompute.stages import compute, ship_weights, trained_weights
+from precompute.turns import taken_turn
 from precompute.workspace import open_workspace
 
 
@@ -526,6 +527,10 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             if is_looked_on(options):
+                about = options.verb, options.collection, root
+                work = getattr(options, "work", None)
+                part = getattr(options, "part", None)
+                stack.enter_context(taken_turn(*about, work, part))
                 stack.enter_context(telling(root, options.collection, options.verb))
             run(options)
     except (LookupError, ValueError) as error:

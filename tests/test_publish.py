@@ -71,7 +71,7 @@ def test_nothing_is_visible_before_publish(tmp_path):
     with CollectionWriter(tmp_path, "glyphs") as writer:
         write_examples(writer)
         assert list_collections(tmp_path) == []
-    assert [p.name for p in tmp_path.iterdir()] == [".glyphs.lock"]
+    assert list(tmp_path.iterdir()) == []
 
 
 BUILD_UNTIL_KILLED = """

@@ -62,6 +62,27 @@ def test_a_killed_command_counts_no_more_and_leaves_nothing_for_long(tmp_path):
         assert len(files(tmp_path)) == 1
 
 
+def test_the_number_of_a_dead_command_says_nothing_once_another_has_it(tmp_path):
+    """This very process is not the one that, an hour ago, had its number."""
+    with announced(tmp_path, "mine", "build"):
+        (path,) = tmp_path.iterdir()
+        values = json.loads(path.read_text())
+        dead = tmp_path / f".dead.{os.getpid()}{SUFFIX}"
+        dead.write_text(json.dumps(values | {"born": values["born"] - 3600}))
+        assert [one.collection for one in running(tmp_path)] == ["mine"]
+    with announced(tmp_path, "mine", "build"):
+        assert not dead.exists()
+
+
+def test_a_killed_command_that_nobody_waits_for_counts_no_more(tmp_path):
+    """It stays in the table of processes, under its number and start."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DIES, str(tmp_path)], cwd=ROOT
+    ) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert len(files(tmp_path)) == 1 and running(tmp_path) == []
+
+
 def test_one_of_another_machine_counts_until_it_is_silent(tmp_path):
     with announced(tmp_path, "mine", "build"):
         (path,) = tmp_path.iterdir()

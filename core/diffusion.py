@@ -371,6 +371,21 @@ class Denoiser(nn.Module):
         )
         return unlabelled + guidance_scale * (output - unlabelled)
 
+    def expected(
+        self,
+        x_t: Tensor,
+        timesteps: Tensor,
+        labels: Tensor | None,
+        guidance_scale: float,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the clean examples, clipped, and the noise that a step goes by."""
+        config = self.scheduler.config
+        output = self.guided(x_t, timesteps, labels, guidance_scale)
+        clean, noise = self.clean_and_noise(output, x_t, self._alphas(timesteps, x_t))
+        if config.clip_sample:
+            clean = clean.clamp(-config.clip_sample_range, config.clip_sample_range)
+        return clean, noise
+
     def reverse_conditional(
         self,
         x_t: Tensor,
@@ -401,12 +416,7 @@ class Denoiser(nn.Module):
             Means of shape (B, C, H, W) and variances of shape (B, 1, 1, 1), zero where
             the step draws no noise.
         """
-        config = self.scheduler.config
-        output = self.guided(x_t, timesteps, labels, guidance_scale)
-        alpha = self._alphas(timesteps, x_t)
-        clean, noise = self.clean_and_noise(output, x_t, alpha)
-        if config.clip_sample:
-            clean = clean.clamp(-config.clip_sample_range, config.clip_sample_range)
+        clean, noise = self.expected(x_t, timesteps, labels, guidance_scale)
         alpha, before = self._step_alphas(timesteps, previous)
         variance = self.step_variance(timesteps, previous, sampler, eta)
         if sampler == "ddim":

@@ -79,25 +79,13 @@ def predict(
     clean, noise, timesteps, labels = noising(denoiser, x_0, label, draws)
     x_t = denoiser.add_noise(clean, noise, timesteps)
     output = denoiser.predict(x_t, timesteps, labels)
+    alpha = denoiser.alphas_cumprod[timesteps].to(x_t.dtype)[:, None, None, None]
     return Prediction(
         output,
         denoiser.target(clean, noise, timesteps),
-        noise_of(denoiser, output, x_t, timesteps),
+        denoiser.clean_and_noise(output, x_t, alpha)[1],
         noise,
     )
-
-
-def noise_of(
-    denoiser: Denoiser, output: Tensor, x_t: Tensor, timesteps: Tensor
-) -> Tensor:
-    """Return a model output as the noise it states, shape (B, C, H, W)."""
-    alpha = denoiser.alphas_cumprod[timesteps].to(x_t.dtype)[:, None, None, None]
-    prediction_type = denoiser.scheduler.config.prediction_type
-    if prediction_type == "epsilon":
-        return output
-    if prediction_type == "sample":
-        return (x_t - alpha.sqrt() * output) / (1 - alpha).sqrt()
-    return alpha.sqrt() * output + (1 - alpha).sqrt() * x_t  # v_prediction
 
 
 def square_norm(
@@ -152,35 +140,10 @@ def expected_pictures(
     size = min(batch_size, denoiser.most_at_once)
     for first in range(0, len(timesteps), size):
         x_t, t = states[first : first + size], timesteps[first:][:size]
-        noise = _guided_noise(denoiser, x_t, t, label, guidance_scale)
-        alpha = denoiser.alphas_cumprod[t].to(x_t.dtype)[:, None, None, None]
-        clean = (x_t - (1 - alpha).sqrt() * noise) / alpha.sqrt()
-        if denoiser.scheduler.config.clip_sample:
-            clean = clean.clamp(-1, 1)
+        labels = denoiser.labels(label, len(t))
+        clean, _ = denoiser.expected(x_t, t, labels, guidance_scale)
         parts.append(clean)
     return torch.cat(parts)
-
-
-def _guided_noise(
-    denoiser: Denoiser,
-    x_t: Tensor,
-    timesteps: Tensor,
-    label: int | None,
-    guidance_scale: float,
-) -> Tensor:
-    """Return the predicted noise, extrapolated away from the one without a label."""
-
-    def noise(given: int | None) -> Tensor:
-        labels = None if given is None else torch.full_like(timesteps, given)
-        output = denoiser.predict(x_t, timesteps, labels)
-        return noise_of(denoiser, output, x_t, timesteps)
-
-    null = denoiser.null_label
-    predicted = noise(null if label is None or null is None else label)
-    if guidance_scale == 1.0 or null is None:
-        return predicted
-    unlabelled = noise(null)
-    return unlabelled + guidance_scale * (predicted - unlabelled)
 
 
 def journey_features(

@@ -1,15 +1,18 @@
 """What other methods differentiate: the same noise, whatever the model predicts."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from diffusers import DDIMScheduler
 
+from core.diffusion import Trajectory
 from core.draws import keyed_generator, make_draws
 from core.gradients import fold_gradients
-from core.measurements import loss
-from core.outputs import expected_pictures, journey_features, noise_of
+from core.measurements import loss, noising
+from core.outputs import expected_pictures, journey_features, predict
 from core.parameters import parameter_layout
 from core.projection import make_projection
 from tests.toys import tiny_denoiser
@@ -21,15 +24,18 @@ def trajectory_of(denoiser):
 
 
 @pytest.mark.parametrize("prediction_type", ["epsilon", "v_prediction", "sample"])
-def test_a_perfect_output_states_the_true_noise(prediction_type):
+def test_a_perfect_output_states_the_true_noise(prediction_type, monkeypatch):
     """Whatever a model was trained to give, its target is the noise that was added."""
     denoiser = tiny_denoiser(prediction_type=prediction_type)
-    g = keyed_generator(0, "test")
-    x_0, noise = torch.randn(2, 5, *denoiser.shape, generator=g).double()
-    t = torch.tensor([0, 3, 7, 12, 19])
-    x_t = denoiser.add_noise(x_0, noise, t)
-    found = noise_of(denoiser, denoiser.target(x_0, noise, t), x_t, t)
-    torch.testing.assert_close(found, noise)
+    draws = make_draws(5, denoiser.shape, 20, keyed_generator(0, "test"))
+    draws = replace(draws, noise=draws.noise.double())
+    x_0 = torch.randn(denoiser.shape, generator=keyed_generator(0, "x")).double()
+    clean, noise, timesteps, _ = noising(denoiser, x_0, None, draws)
+    target = denoiser.target(clean, noise, timesteps)
+    monkeypatch.setattr(denoiser, "predict", lambda x_t, timesteps, labels: target)
+    found = predict(denoiser, x_0, None, draws)
+    torch.testing.assert_close(found.predicted_noise, noise)
+    assert found.residual() < 1e-12 and found.losses().max() == 0
 
 
 @pytest.mark.parametrize("prediction_type", ["epsilon", "v_prediction"])
@@ -48,6 +54,43 @@ def test_expected_pictures_are_the_sampler_s_own(prediction_type):
             output = denoiser.predict(x_t, t[None], None)
         expected = scheduler.step(output, t, x_t).pred_original_sample
         torch.testing.assert_close(found[step : step + 1], expected)
+
+
+@pytest.mark.parametrize("prediction_type", ["epsilon", "v_prediction", "sample"])
+def test_expected_pictures_are_clipped_where_the_sampler_clips(prediction_type):
+    """At its own range, with guidance: each entry solved from Eq. 1 by itself."""
+    denoiser = tiny_denoiser(
+        prediction_type=prediction_type, label_dropout=0.1, clip_sample=True
+    )
+    denoiser.scheduler.register_to_config(clip_sample_range=0.4)
+    g = keyed_generator(0, "states")
+    states = 2 * torch.randn(5, *denoiser.shape, generator=g).double()
+    timesteps = torch.tensor([19, 13, 6, 0])
+    found = expected_pictures(denoiser, Trajectory(timesteps, states), 1, 3.0)
+    clipped = 0
+    for step, t in enumerate(timesteps):
+        alpha = float(denoiser.alphas_cumprod[t])
+        with torch.no_grad():
+            named, unnamed = (
+                denoiser.unet(states[step][None], t, torch.tensor([label])).sample
+                for label in (1, denoiser.null_label)
+            )
+        for place in np.ndindex(*denoiser.shape):
+            x_t = float(states[step][place])
+            output = float(unnamed[0][place])
+            output += 3.0 * (float(named[0][place]) - output)
+            # Two equations, x_t = signal x_0 + sigma e and what the model states.
+            signal, sigma = alpha**0.5, (1 - alpha) ** 0.5
+            stated = {
+                "epsilon": [0, 1],
+                "sample": [1, 0],
+                "v_prediction": [-sigma, signal],
+            }[prediction_type]
+            clean, _ = np.linalg.solve([[signal, sigma], stated], [x_t, output])
+            clipped += abs(clean) > 0.4
+            expected = min(max(clean, -0.4), 0.4)
+            assert float(found[step][place]) == pytest.approx(expected, abs=1e-5)
+    assert 10 < clipped < found.numel()
 
 
 def test_a_journey_s_feature_is_the_gradient_of_its_step():

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import torch
 
 from core.answers import Uncertainty
-from core.draws import keyed_generator
 from core.evaluation import Calibration, predicted_changes
 
 NUM_RANDOM = 200  # random groups that a group is compared with
@@ -80,6 +78,12 @@ def random_members(num_examples: int, size: int, seed: int) -> np.ndarray:
 
     They depend on nothing but the numbers given.
     """
+    # Imported here because torch takes seconds to load, and pages that only name
+    # groups are shown before it. Another generator would draw other groups.
+    import torch
+
+    from core.draws import keyed_generator
+
     generator = keyed_generator(seed, "random groups", num_examples, size)
     members = np.zeros((NUM_RANDOM, num_examples), dtype=bool)
     for row in members:

@@ -33,7 +33,7 @@ from core.pipelines import read_pipeline
 from core.projection import PROJECTIONS
 from core.prompts import TextConditioned, check_captions
 from core.recipes import RECIPES, named_config, with_settings
-from core.texts import safe_csv
+from core.texts import one_line, safe_csv
 from precompute.answers import store_answers
 from precompute.attribute import DIGITS, answer_table, attribute, write_table
 from precompute.build import build
@@ -534,12 +534,12 @@ def main() -> int:
                 stack.enter_context(telling(root, options.collection, options.verb))
             run(options)
     except (LookupError, ValueError) as error:
-        print(error.args[0] if error.args else error, file=sys.stderr)
+        print(one_line(error.args[0] if error.args else error), file=sys.stderr)
         return 1
     except (OSError, duckdb.Error) as error:
         if not isinstance(error, OSError) and not is_full(error):
             raise
-        print(trouble(error), file=sys.stderr)
+        print(one_line(trouble(error)), file=sys.stderr)
         return 1
     except (KeyboardInterrupt, Cancelled):
         print("Stopped; run the same command again to go on.", file=sys.stderr)

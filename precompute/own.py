@@ -31,7 +31,9 @@ from core.prompts import TextConditioned, cut_texts, read_text_encoder
 from core.recipes import RECIPES, check_name, recipe_size, save_own, with_settings
 from core.sets import SHOWN, Summary, inspect, write_set
 from core.sources import Record, Source, find_source, opened, selected
+from core.sources.names import plain_text
 from core.sources.records import read_index
+from core.texts import one_line
 from precompute.progress import Bar
 from precompute.workspace import write_atomically
 
@@ -125,7 +127,7 @@ def parse_keep(texts: list[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
                 f"'{text}' says nothing to keep. Write COLUMN=VALUE,VALUE, such as "
                 "label=automobile,horse."
             )
-    parts = [text.split("=", 1) for text in texts]
+    parts = [plain_text(text).split("=", 1) for text in texts]
     return tuple((column, tuple(values.split(","))) for column, values in parts)
 
 
@@ -156,19 +158,21 @@ def described(summary: Summary, notes: tuple[str, ...] = ()) -> list[str]:
     more = len(summary.sizes) - len(sizes)
     lines.append(f"sizes: {', '.join(sizes)}" + (f" and {more:,} more" if more else ""))
     if classes := summary.classes():
-        counts = [f"{name} {count:,}" for name, count in classes.items()]
+        counts = [f"{one_line(name)} {count:,}" for name, count in classes.items()]
         shown = ", ".join(counts[:SHOWN])
         more = len(counts) - SHOWN
         lines.append(
             f"classes: {len(counts):,}: {shown}"
             + (f" and {more:,} more" if more > 0 else "")
         )
-    lines.append(f"columns: {', '.join(sorted(summary.values)) or 'none'}")
+    columns = map(one_line, sorted(summary.values))
+    lines.append(f"columns: {', '.join(columns) or 'none'}")
     lines.append(f"skipped: {len(summary.skipped):,}")
-    lines += [f"  {place}: {reason}" for place, reason in summary.skipped[:SHOWN]]
+    named = (f"{place}: {reason}" for place, reason in summary.skipped[:SHOWN])
+    lines += [f"  {one_line(line)}" for line in named]
     if len(summary.skipped) > SHOWN:
         lines.append(f"  and {len(summary.skipped) - SHOWN:,} more")
-    return lines + [f"note: {note}" for note in notes]
+    return lines + [f"note: {one_line(note)}" for note in notes]
 
 
 def data_settings(

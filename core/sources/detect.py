@@ -1,20 +1,18 @@
 """Which layout lies at a path, decided by content; archives are unpacked beside."""
 
-import tarfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from core.sources.archives import check_temporary_folder, is_archive, unpack
 from core.sources.batches import binary_batches, idx_files, python_batches, title
 from core.sources.folders import artbench_table, image_folder
 from core.sources.records import Record, Source, is_hidden
 from core.sources.tables import parquet_files, saved_dataset
 
 DEPTH = 3  # folders within folders that are searched for batches and tables
-LARGEST = 500e9  # bytes that an archive may unpack to
 
 KNOWN = (
     "CIFAR or ArtBench batches (Python or binary), MNIST-like IDX files, a Hugging "
@@ -118,37 +116,15 @@ def opened(path: Path, scratch: Path | None = None) -> Iterator[Path]:
     Yields:
         A path that `find_source` reads; an archive's content is there meanwhile.
 
-    Raises:
-        ValueError: If the archive is damaged, too large, or reaches outside itself.
+    An archive that is damaged, too large, or reaches outside itself is a `PackedError`.
     """
-    is_tar = path.is_file() and tarfile.is_tarfile(path)
-    if not is_tar and not (path.is_file() and zipfile.is_zipfile(path)):
+    if not is_archive(path):
         yield path
         return
+    if scratch is None:
+        check_temporary_folder()
     with TemporaryDirectory(dir=scratch) as folder:
-        inside = Path(folder) / path.name.split(".")[0]
+        inside = Path(folder) / (path.name.split(".")[0] or "archive")
         inside.mkdir()
-        try:
-            if is_tar:
-                with tarfile.open(path) as archive:
-                    _check_size(path, sum(m.size for m in archive))
-                    archive.extractall(inside, filter="data")
-            else:
-                with zipfile.ZipFile(path) as archive:
-                    _check_size(path, sum(m.file_size for m in archive.infolist()))
-                    archive.extractall(inside)
-        except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
-            raise ValueError(
-                f"'{path.name}' could not be unpacked ({error}). Get the archive again."
-            ) from None
+        unpack(path, inside)
         yield inside
-
-
-def _check_size(path: Path, size: int) -> None:
-    """Refuse an archive that would fill the disk."""
-    if size > LARGEST:
-        raise ValueError(
-            f"'{path.name}' would unpack to {size / 1e9:.0f} GB; at most "
-            f"{LARGEST / 1e9:.0f} GB are unpacked. Unpack it yourself and give the "
-            "folder."
-        )

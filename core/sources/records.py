@@ -1,10 +1,12 @@
 """One picture of a source and what is known of it; which of them are wanted."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+
+from core.sources.names import plain_text
 
 # Folder names that say which split pictures belong to, as Hugging Face reads them.
 SPLITS = {
@@ -34,6 +36,11 @@ class Record:
     facts: dict[str, str]
     place: str
     trouble: str = ""
+
+    def plain(self) -> "Record":
+        """Return it with facts and place that a table, JSON and a page can hold."""
+        facts = {plain_text(c): plain_text(value) for c, value in self.facts.items()}
+        return replace(self, facts=facts, place=plain_text(self.place))
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ def selected(
     wanted = None if index is None else set(index)
     seen, passed, columns = set(), 0, set()
     for record in source.read():
+        record = record.plain()  # whatever the layout, here all texts come by
         columns |= record.facts.keys()
         own = record.facts.get("split")
         seen.add(own)

@@ -38,7 +38,8 @@ class Query:
             a gallery sample, the encoding of `pixels` for others.
         label: Class index the measurement is conditioned on; None means no label.
         description: What it is, in words, e.g. "Generated, seed 1184, DDIM, 50 steps".
-        facts: Settings worth showing: seed, sampler, steps, class, example id.
+        facts: What made or names it: seed, sampler, steps, example id, under our
+            names; no column of a user is among them.
         inverted: Whether a picture that the model did not draw is given the trajectory
             that DDIM inversion finds, which is approximate.
     """
@@ -197,7 +198,8 @@ class Examples:
 
     Attributes:
         table: Metadata, one row per example, indexed by example id.
-        caption_columns: The columns to show under a tile, most telling first.
+        caption_columns: The columns to show under a tile, most telling first; none
+            where nothing is known of the pictures.
     """
 
     table: pd.DataFrame
@@ -206,4 +208,11 @@ class Examples:
     def caption(self, example_id: int) -> list[str]:
         """Return what stands under a training picture, one line per column."""
         row = self.table.loc[example_id]
-        return [one_line(row[column]) for column in self.caption_columns]
+        lines = [one_line(row[column]) for column in self.caption_columns]
+        return lines or [f"Training image {example_id}"]
+
+    def names(self) -> list[str]:
+        """Return what each training picture is called in a word, in order."""
+        if not self.caption_columns:
+            return [f"Training image {example_id}" for example_id in self.table.index]
+        return self.table[self.caption_columns[0]].astype(str).tolist()

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from core.columns import joined, parted
 from core.config import CollectionConfig, config_from_dict
 from core.evaluation import (
     lds,
@@ -269,7 +270,7 @@ def write_evidence(folder: Path, evidence: Evidence) -> None:
 
 def group_name(column: str, value: str) -> str:
     """Return how a group of pictures is called that was left out: "style=noto"."""
-    return f"{column}={value}"
+    return joined(column, "=", value)
 
 
 def control_share(share: float) -> float:
@@ -290,11 +291,11 @@ def group_members(name: str, table: pd.DataFrame) -> np.ndarray:
     Raises:
         LookupError: If there is no such column, or no picture with that value.
     """
-    column, _, value = name.partition("=")
+    column, value = parted(name, "=")
     if column not in table:
+        written = (group_name(known, "").removesuffix("=") for known in table.columns)
         raise LookupError(
-            f"The pictures have no column '{column}'. They have "
-            f"{', '.join(map(str, table.columns))}."
+            f"The pictures have no column '{column}'. They have {', '.join(written)}."
         )
     members = (table[column].astype(str) == value).to_numpy()
     if not members.any():

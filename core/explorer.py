@@ -83,9 +83,10 @@ class Explorer:
         fingerprint: Identifies the content.
         num_examples: N, the number of training pictures.
         examples: The training pictures' metadata.
-        classes: One row per class label, one column per label column.
-        gallery: One row per gallery sample, lowest loss first: label, class, seed,
-            sampler, steps, guidance.
+        classes: One row per class label, one column per label column, called as in the
+            metadata.
+        gallery: One row per gallery sample, lowest loss first: label (missing where
+            there was none), seed, sampler, num_steps, guidance_scale.
         num_train_timesteps: T, the number of noise levels.
         provenance: How the collection was made: settings, versions, costs, reliability.
         evaluations: What was measured of it, by name: "fidelity" of index formats.
@@ -138,10 +139,7 @@ class Explorer:
         ).set_index("sample_id")
         # The pictures that the model finds most natural come first.
         losses = self._collection.values(stored_key(Lens()))
-        table = table.loc[sorted(table.index, key=lambda i: (losses.get(i, 0.0), i))]
-        if table["label"].isna().any():  # a model without classes
-            return table
-        return table.join(self.classes, on="label")
+        return table.loc[sorted(table.index, key=lambda i: (losses.get(i, 0.0), i))]
 
     def close(self) -> None:
         """Close the collection's file."""
@@ -213,10 +211,11 @@ class Explorer:
 
     def credit(self, example_id: int) -> str:
         """Return the credit line of one training picture."""
-        if self._credits["column"] is None:
+        column, table = self._credits["column"], self.examples.table
+        if column not in table:
             return "No credit is recorded for this data set."
-        value = self.examples.table.at[example_id, self._credits["column"]]
-        return self._credits["lines"][value]
+        value = table.at[example_id, column]
+        return self._credits["lines"].get(value, f"No credit is recorded for {value}.")
 
     @property
     def config(self) -> CollectionConfig:
@@ -240,10 +239,14 @@ class Explorer:
         """
         return evidence_of(self._collection.path.parent, self.config)
 
-    def _words(self, label: int | None) -> str:
-        if label is None:
-            return "no class"
-        return ", ".join(map(str, self.classes.loc[label]))
+    def class_of(self, label: int | None) -> dict[str, str]:
+        """Return a class by label column; nothing for no class."""
+        return {} if label is None else self.classes.loc[label].to_dict()
+
+    def class_words(self, label: int | None) -> str:
+        """Return a class in words."""
+        words = [str(value) or "(empty)" for value in self.class_of(label).values()]
+        return ", ".join(words) or "no class"
 
     def _pixels(self, data: bytes) -> np.ndarray:
         size = self._data["image_size"]
@@ -265,9 +268,9 @@ class Explorer:
             pixels,
             None,
             row.label,
-            f"Generated · {self._words(row.label)} · seed {row.seed} · "
+            f"Generated · {self.class_words(row.label)} · seed {row.seed} · "
             f"{row.sampler.upper()}, {row.num_steps} steps",
-            facts | {"sample_id": sample_id} | self._class_facts(row.label),
+            facts | {"sample_id": sample_id},
         )
 
     def query_from_example(self, example_id: int) -> Query:
@@ -284,17 +287,17 @@ class Explorer:
                 f"from {ids.min()} to {ids.max()}, with gaps."
             )
         label = int(self._labels[example_id])
-        caption = self.examples.table.loc[
-            example_id, list(self.examples.caption_columns)
-        ]
+        said = [f"Training picture {example_id}"]
+        if self.examples.caption_columns:
+            said.append(", ".join(self.examples.caption(example_id)))
         return Query(
             "example",
             f"example-{example_id}",
             self._pixels(self.image_png(example_id)),
             None,
             label,
-            f"Training picture {example_id} · {', '.join(map(str, caption))}",
-            {"example_id": example_id} | self._class_facts(label),
+            " · ".join(said),
+            {"example_id": example_id},
         )
 
     def query_from_upload(self, data: bytes, label: int | None = None) -> Query:
@@ -303,7 +306,7 @@ class Explorer:
         Bytes that are no picture raise the ValueError of `core.images`, one sentence.
         """
         digest, frames = hashlib.sha256(data).hexdigest()[:16], frames_note(data)
-        said = ["Your picture", frames, f"measured as {self._words(label)}"]
+        said = ["Your picture", frames, f"measured as {self.class_words(label)}"]
         return Query(
             "upload",
             f"upload-{digest}-{label}",
@@ -311,11 +314,8 @@ class Explorer:
             None,
             label,
             " · ".join(filter(None, said)),
-            {"sha256": digest} | self._class_facts(label),
+            {"sha256": digest},
         )
-
-    def _class_facts(self, label: int | None) -> dict:
-        return {} if label is None else self.classes.loc[label].to_dict()
 
     def generate(
         self,
@@ -346,15 +346,14 @@ class Explorer:
             pixels,
             x_0,
             label,
-            f"Generated · {self._words(label)} · seed {seed} · {sampler.upper()}, "
+            f"Generated · {self.class_words(label)} · seed {seed} · {sampler.upper()}, "
             f"{num_steps} steps",
             {
                 "seed": seed,
                 "sampler": sampler,
                 "num_steps": num_steps,
                 "guidance_scale": guidance_scale,
-            }
-            | self._class_facts(label),
+            },
         )
 
     def answer(

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from core.answers import Uncertainty
+from core.columns import free_names
 from core.evaluation import Calibration, predicted_changes
 
 NUM_RANDOM = 200  # random groups that a group is compared with
@@ -142,6 +143,19 @@ def change_table(
     return table.sort_values(
         "change", ascending=False, kind="stable", ignore_index=True
     )
+
+
+def named_table(table: pd.DataFrame, column: str, what: str) -> pd.DataFrame:
+    """Return a `change_table` with the names that a reader outside understands.
+
+    Args:
+        table: Of the values of a column.
+        column: Its name.
+        what: What `change` is called.
+    """
+    ours = [what if name == "change" else name for name in table.columns]
+    (named,) = free_names([column], set(ours) - {"group"}).values()
+    return table.set_axis([named if n == "group" else n for n in ours], axis=1)
 
 
 def most_telling(table: pd.DataFrame, most: int) -> pd.DataFrame:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from core.columns import beside
 from core.explorer import Answer
 from core.filters import Found
 from core.lenses import KINDS, MEASUREMENTS, METHODS, Lens
@@ -361,6 +362,9 @@ def score_table(answers: list[Answer], examples: pd.DataFrame) -> pd.DataFrame:
     Args:
         answers: Answers over the same examples, the one that sorts first.
         examples: Metadata, indexed by example id.
+
+    Returns:
+        The column `example`, then those of the answers, then the metadata.
     """
     table = pd.DataFrame(index=pd.Index(answers[0].example_ids, name="example"))
     for answer in answers:
@@ -371,7 +375,7 @@ def score_table(answers: list[Answer], examples: pd.DataFrame) -> pd.DataFrame:
             continue
         table[f"{name}_change_if_removed"] = answer.scores / len(answer.scores)
         table[f"{name}_standard_error"] = answer.standard_errors / len(answer.scores)
-    return table.join(examples).iloc[answers[0].order()]
+    return beside(table.iloc[answers[0].order()], examples)
 
 
 def png(pixels: np.ndarray) -> bytes:

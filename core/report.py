@@ -132,6 +132,10 @@ def _sample_facts(explorer: Explorer, query: Query) -> list[tuple[str, str]]:
         (name.replace("_", " ").capitalize(), one_line(value))
         for name, value in query.facts.items()
     ]
+    facts += [
+        (f"Class by {one_line(column)}", one_line(value))
+        for column, value in explorer.class_of(query.label).items()
+    ]
     if query.label is not None:
         facts.append(("Label", str(query.label)))
     if query.inverted:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from core.columns import free_names
 from core.images import fit_square, open_picture
 from core.sources.records import Record
 
@@ -222,11 +223,6 @@ def _put_aside(
     return sorted(places)
 
 
-def column_name(fact: str) -> str:
-    """Return the column that a fact becomes: its own name, if that is free."""
-    return f"source_{fact}" if fact in RESERVED else fact
-
-
 def _write_sorted(
     unsorted: BinaryIO, places: list[Place], facts: list[str], made: Path
 ) -> None:
@@ -238,7 +234,8 @@ def _write_sorted(
         facts: Names of those that become columns, "" where a picture has none.
         made: The parquet file.
     """
-    texts = [(column_name(fact), pa.string()) for fact in facts]
+    names = free_names(facts, RESERVED)
+    texts = [(name, pa.string()) for name in names.values()]
     schema = pa.schema([
         ("id", pa.int64()),
         ("image", pa.binary()),
@@ -258,7 +255,7 @@ def _write_sorted(
                     "image": unsorted.read(place.end - place.picture),
                     "sha256": place.digest.hex(),
                     "source_row": place.row,
-                    **{column_name(fact): own.get(fact, "") for fact in facts},
+                    **{name: own.get(fact, "") for fact, name in names.items()},
                 })
             writer.write_table(pa.Table.from_pylist(rows, schema))
 

@@ -62,10 +62,12 @@ def safe_csv(table: pd.DataFrame, float_format: str | None = None) -> str:
     A text cell, or a heading, that begins as a formula does gets an apostrophe before
     it; numbers stay numbers. The index is left out.
     """
-    table = table.rename(columns=_no_formula)
-    for column in table.columns:
-        if not pd.api.types.is_numeric_dtype(table[column]):
-            table[column] = table[column].map(_no_formula)
+    names = list(map(_no_formula, table.columns))
+    cells = [
+        cells if pd.api.types.is_numeric_dtype(cells) else cells.map(_no_formula)
+        for _, cells in table.items()
+    ]
+    table = pd.concat(cells, axis=1).set_axis(names, axis=1) if cells else table
     return table.to_csv(index=False, float_format=float_format)
 
 

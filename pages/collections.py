@@ -45,17 +45,17 @@ def value_table(values: dict, name: str) -> None:
 
 def show_contents(explorer: Explorer) -> None:
     """Show what the collection holds, in numbers."""
-    numbers = {
-        "Training pictures": f"{explorer.num_examples:,}",
-        **{
-            text(f"{column_name(column)}s"): explorer.classes[column].nunique()
+    numbers = [
+        ("Training pictures", f"{explorer.num_examples:,}"),
+        *(
+            (text(f"{column_name(column)}s"), explorer.classes[column].nunique())
             for column in explorer.classes.columns
-        },
-        "Gallery samples": len(explorer.gallery),
-        "Computing on": explorer.device_name,
-    }
+        ),
+        ("Gallery samples", len(explorer.gallery)),
+        ("Computing on", explorer.device_name),
+    ]
     with st.container(horizontal=True, gap="large"):
-        for name, value in numbers.items():
+        for name, value in numbers:
             st.metric(name, str(value), width="content")
 
 

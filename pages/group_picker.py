@@ -8,10 +8,9 @@ that CLIP finds nearest to some words) or "ids:3,7-9" (these).
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import streamlit as st
 
-from core import groups
+from core import columns, groups
 from core.explorer import Answer, Explorer, Query
 from pages import components, picker, picture_map
 from pages.words import column_name
@@ -58,10 +57,10 @@ def find_group(explorer: Explorer, code: str) -> Group:
     table = explorer.examples.table
     kind, _, rest = code.partition(":")
     if kind == "value":
-        for column in table.columns:
-            value = rest.removeprefix(f"{column}:")
+        column, value = columns.parted(rest, ":")
+        if column in table:
             members = (table[column].astype(str) == value).to_numpy()
-            if value != rest and members.any():
+            if members.any():
                 return Group(members, f"{column_name(column)}: {value}")
     if kind == "words":
         count, _, words = rest.partition(":")
@@ -90,20 +89,20 @@ def first_group(explorer: Explorer, query: Query) -> str:
     """Return the code of the group to begin with: what the picture's class shares."""
     table = explorer.examples.table
     for column in groups.facets(table):
-        return value_code(column, usual_value(table, column, query))
+        return value_code(column, usual_value(explorer, column, query))
     return f"ids:{table.index[0]}"
 
 
-def usual_value(table: pd.DataFrame, column: str, query: Query) -> str:
+def usual_value(explorer: Explorer, column: str, query: Query) -> str:
     """Return the value of a column to begin with: the picture's own, else the most."""
-    values = table[column].astype(str)
-    own = str(query.facts.get(column))
+    values = explorer.examples.table[column].astype(str)
+    own = explorer.class_of(query.label).get(column)
     return own if (values == own).any() else values.value_counts().index[0]
 
 
 def value_code(column: str, value: str) -> str:
     """Return the code of all pictures with a value."""
-    return f"value:{column}:{value}"
+    return "value:" + columns.joined(column, ":", value)
 
 
 def choose(code: str) -> None:
@@ -158,29 +157,30 @@ def show_choice(explorer: Explorer, query: Query, answer: Answer | None) -> str:
 def choose_value(explorer: Explorer, query: Query, code: str) -> None:
     """Show the choice of a column of metadata and of one of its values."""
     table = explorer.examples.table
-    columns = groups.facets(table)
-    if not columns:
+    offered = groups.facets(table)
+    if not offered:
         st.info("This collection has no labels that make groups. Choose by words.")
         return
-    named = (c for c in table.columns if code.startswith(f"value:{c}:"))
-    column = next(named, columns[0])
-    if column not in columns:  # of a link
-        columns = [*columns, column]
+    kind, _, rest = code.partition(":")
+    column, value = columns.parted(rest, ":")
+    if kind != "value" or column not in table:
+        column, value = offered[0], None
+    if column not in offered:  # of a link
+        offered = [*offered, column]
     counts = table[column].astype(str).value_counts(sort=False)
     counts = counts.sort_index()
-    value = code.removeprefix(f"value:{column}:")
     if value not in counts.index:  # nothing is left out yet, so nothing is chosen
         value = None
     st.session_state.group_column, st.session_state.group_value = column, value
 
     def take_column() -> None:
         chosen = st.session_state.group_column
-        choose(value_code(chosen, usual_value(table, chosen, query)))
+        choose(value_code(chosen, usual_value(explorer, chosen, query)))
 
     left, right = st.columns(2)
     left.selectbox(
         "Label",
-        columns,
+        offered,
         key="group_column",
         format_func=column_name,
         help="What is known of every training picture",

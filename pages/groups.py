@@ -326,7 +326,7 @@ def show_all_values(
         )
     st.download_button(
         "All values as a table (CSV)",
-        lambda: texts.safe_csv(table.rename(columns={"group": column, "change": what})),
+        lambda: texts.safe_csv(groups.named_table(table, column, what)),
         file_name=texts.file_name(explorer.name, column, query.key, ending="csv"),
         mime="text/csv",
         icon=":material/download:",

@@ -367,18 +367,16 @@ def gallery_items(collection: str, _explorer: Explorer) -> list[dict]:
         {
             "id": int(sample),
             "src": reading.data_uri(_explorer.gallery_png(int(sample))),
-            "alt": f"Sample {sample}: {class_words(_explorer, row)}, "
+            "alt": f"Sample {sample}: {class_words(_explorer, row['label'])}, "
             f"seed {row['seed']}",
         }
         for sample, row in _explorer.gallery.iterrows()
     ]
 
 
-def class_words(explorer: Explorer, row: pd.Series) -> str:
-    """Return the class of a gallery row in words."""
-    # The gallery of a model without classes has no columns for them.
-    words = row.reindex(explorer.classes.columns).dropna()
-    return ", ".join(map(str, words)) or "no class"
+def class_words(explorer: Explorer, label: float) -> str:
+    """Return the class of a gallery row in words; NaN is none."""
+    return explorer.class_words(None if pd.isna(label) else int(label))
 
 
 def setting(view: dict[str, str], key: str, bounds: tuple, default: float) -> float:
@@ -396,15 +394,15 @@ def pick_class(explorer: Explorer, view: dict[str, str]) -> int | None:
     label = setting(view, "label", (0, len(table) - 1), -1)
     chosen = {}
     for column in table.columns:
-        values = ["", *sorted(table[column].unique())]
+        values = [None, *sorted(table[column].unique())]
         chosen[column] = st.selectbox(
             text(column_name(column)),
             values,
             index=values.index(table.loc[label, column]) if label in table.index else 0,
-            format_func=lambda value: str(value) or "any",
+            format_func=lambda value: "any" if value is None else value or "(empty)",
             help="The class that the model is told",
         )
-    if "" in chosen.values():
+    if None in chosen.values():
         return None
     matches = (table[list(chosen)] == pd.Series(chosen)).all(axis=1)
     return int(table.index[matches][0]) if matches.any() else None

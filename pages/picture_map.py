@@ -106,7 +106,7 @@ def map_frame(
         "x": positions[:, 0].astype(np.float32),
         "y": positions[:, 1].astype(np.float32),
         "id": table.index.to_numpy(),
-        "name": table[explorer.examples.caption_columns[0]].astype(str).to_numpy(),
+        "name": explorer.examples.names(),
         "score": score.astype(np.float32),
     })
 
@@ -124,4 +124,4 @@ def marked_csv(explorer: Explorer, answer: Answer, members: np.ndarray) -> str:
     """Return the scores of some pictures as a table, best first."""
     table = reading.score_table([answer], explorer.examples.table)
     ids = answer.example_ids[members]
-    return safe_csv(table[table.index.isin(ids)].reset_index())
+    return safe_csv(table[table["example"].isin(ids)])

@@ -87,9 +87,7 @@ def offer(
             )
             st.download_button(
                 "All scores (CSV)",
-                lambda: safe_csv(
-                    reading.score_table(answers, explorer.examples.table).reset_index()
-                ),
+                lambda: safe_csv(reading.score_table(answers, explorer.examples.table)),
                 file_name=name("csv"),
                 mime="text/csv",
                 icon=":material/table:",

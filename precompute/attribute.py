@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 from tqdm import tqdm
 
+from core.columns import beside
 from core.explorer import Answer, Explorer, Lens, Query
 from core.files import written_whole
 from core.texts import safe_csv
@@ -26,14 +27,14 @@ def attribute(explorer: Explorer, query: Query, lens: Lens) -> Answer:
 
 def answer_table(explorer: Explorer, answer: Answer) -> pd.DataFrame:
     """Return example_id, score, standard_error, rank and the metadata, best first."""
-    table = pd.DataFrame({
-        "example_id": answer.example_ids,
+    ours = {
         "score": answer.scores,
         "standard_error": answer.standard_errors,
         "rank": answer.ranks(),
-    })
-    table = table.join(explorer.examples.table, on="example_id")
-    return table.sort_values("rank", kind="stable")
+    }
+    ids = pd.Index(answer.example_ids, name="example_id")
+    table = pd.DataFrame(ours, ids).sort_values("rank", kind="stable")
+    return beside(table, explorer.examples.table)
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import torch
 
+from core.columns import free_names
 from core.config import (
     CollectionConfig,
     CurvatureConfig,
@@ -69,8 +70,11 @@ class Prompts:
             texts = (record.facts.get(column, "").strip() for column in columns)
             text = next(filter(None, texts), "")
             found = found or bool(text)
-            facts = record.facts | {"caption": text or self.other}
-            yield replace(record, facts=facts)
+            facts = dict(record.facts)
+            if "caption" in facts and "caption" not in columns:  # not the text
+                name = free_names(["caption", *facts], ["caption"])["caption"]
+                facts[name] = facts["caption"]
+            yield replace(record, facts=facts | {"caption": text or self.other})
         if not found:
             raise ValueError(
                 "The model is conditional on text and no picture has a "

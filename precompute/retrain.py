@@ -401,13 +401,12 @@ def named_groups(texts: list[str], dataset: Dataset) -> list[str]:
     """
     names = []
     for text in texts:
-        column, equals, _ = text.partition("=")
-        if equals or column not in dataset.metadata:
+        if text in dataset.metadata:
+            values = sorted(dataset.metadata[text].astype(str).unique())
+            names += [group_name(text, value) for value in values]
+        else:
             group_members(text, dataset.metadata)
             names.append(text)
-        else:
-            values = sorted(dataset.metadata[column].astype(str).unique())
-            names += [group_name(column, value) for value in values]
     return list(dict.fromkeys(names))
 
 

@@ -5,10 +5,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from core.config import collection_config
+from core.config import CollectionConfig, collection_config
 from core.datasets import Dataset
 from precompute.assemble import publish
-from precompute.stages import compute
+from precompute.stages import Computed, compute
 
 SCRIPT = "<img src=x onerror=alert(1)>"
 TEXTS = (
@@ -50,12 +50,12 @@ def hostile(dataset: Dataset) -> Dataset:
     return replace(dataset, metadata=table, class_names=names)
 
 
-def publish_hostile(tiny: Path, root: Path) -> Path:
-    """Publish the tiny collection once more, with attacks for names; return the folder.
+def made_already(tiny: Path, root: Path) -> tuple[CollectionConfig, Computed]:
+    """Return the tiny collection as it is before it is published, into another folder.
 
     Args:
         tiny: The folder of the tiny collection and of its finished work.
-        root: Where to.
+        root: Gets what lies beside the collection.
     """
     config = collection_config("glyphs", "tiny")
     made = compute(config, tiny, tiny / "work", "cpu")  # nothing is left to do
@@ -64,6 +64,17 @@ def publish_hostile(tiny: Path, root: Path) -> Path:
             (root / path.name).mkdir()
             for file in path.iterdir():
                 os.link(file, root / path.name / file.name)
+    return config, made
+
+
+def publish_hostile(tiny: Path, root: Path) -> Path:
+    """Publish the tiny collection once more, with attacks for names; return the folder.
+
+    Args:
+        tiny: The folder of the tiny collection and of its finished work.
+        root: Where to.
+    """
+    config, made = made_already(tiny, root)
     data = replace(config.data, path=str(root / "hostile.parquet"))
     dataset = hostile(made.dataset)
     lines = {style: f"{style} {SCRIPT}" for style in dataset.metadata["style"]}

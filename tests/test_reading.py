@@ -108,7 +108,7 @@ def test_attribution_is_never_called_a_change():
     assert reading.scale(answer).unit == ""
     assert "emov" not in reading.sentence(answer, "“fox”")
     table = reading.score_table([answer], pd.DataFrame(index=[100, 101]))
-    assert list(table.columns) == ["cosine_rank", "cosine_score"]
+    assert list(table.columns) == ["example", "cosine_rank", "cosine_score"]
 
 
 def test_score_table_keeps_lenses_of_one_method_apart():

@@ -43,7 +43,10 @@ class Summary:
         values: How often each value stands in each column; at most `MOST_VALUES` are
             counted, then the column is None.
         skipped: (place, reason) of what could not be read.
-        duplicates: How many have the very pixels of another.
+        duplicates: (place, place of the earlier one) of those with the very pixels of
+            another.
+        unlike: Places of those among them whose label is another one.
+        dropped: Whether these were left out.
     """
 
     MOST_VALUES = 10_000
@@ -53,22 +56,35 @@ class Summary:
     grey: bool = True
     values: dict[str, Counter | None] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    duplicates: int = 0
-    _hashes: set[bytes] = field(default_factory=set, repr=False)
+    duplicates: list[tuple[str, str]] = field(default_factory=list)
+    unlike: list[str] = field(default_factory=list)
+    dropped: bool = False
+    _first: dict[bytes, tuple[str, str | None]] = field(
+        default_factory=dict, repr=False
+    )
 
-    def add(self, record: Record, picture: Image.Image, digest: bytes) -> None:
-        """Count a picture that could be read."""
+    def add(self, record: Record, picture: Image.Image, digest: bytes) -> bool:
+        """Count a picture that could be read; return whether it is to be used."""
+        label = record.facts.get("label")
+        if digest not in self._first:
+            self._first[digest] = record.place, label
+        else:
+            earlier, earlier_label = self._first[digest]
+            self.duplicates.append((record.place, earlier))
+            if label != earlier_label:
+                self.unlike.append(record.place)
+            if self.dropped:
+                return False
         self.count += 1
         self.sizes[picture.size] += 1
         self.grey = self.grey and is_grey(picture)
-        self.duplicates += digest in self._hashes
-        self._hashes.add(digest)
         for column, value in record.facts.items():
             counter = self.values.setdefault(column, Counter())
             if counter is not None:
                 counter[value] += 1
                 if len(counter) > self.MOST_VALUES:
                     self.values[column] = None
+        return True
 
     def classes(self) -> dict[str, int]:
         """Return how many pictures each class has, by its name."""
@@ -115,20 +131,23 @@ def readable(
             continue
         fitted = picture if size is None else fit_square(picture, size)
         digest = hashlib.sha256(str(fitted.size).encode() + fitted.tobytes()).digest()
-        summary.add(record, picture, digest)
-        yield record, fitted, digest
+        if summary.add(record, picture, digest):
+            yield record, fitted, digest
 
 
 def inspect(
-    records: Iterable[Record], progress: Callable[[Iterable], Iterable] = iter
+    records: Iterable[Record],
+    progress: Callable[[Iterable], Iterable] = iter,
+    drop_duplicates: bool = False,
 ) -> Summary:
     """Return what is seen of the pictures of a source; a ValueError if nothing is.
 
     Args:
         records: The source.
         progress: Wraps the loop, to show how far it is.
+        drop_duplicates: Whether those with the pixels of an earlier one are left out.
     """
-    summary = Summary()
+    summary = Summary(dropped=drop_duplicates)
     for _ in progress(readable(records, summary)):
         pass
     check_any(summary)
@@ -151,6 +170,7 @@ def write_set(
     name: str,
     size: int,
     progress: Callable[[Iterable], Iterable] = iter,
+    drop_duplicates: bool = False,
 ) -> tuple[Path, Summary]:
     """Write the pictures of a source as `NAME-HASH.parquet`.
 
@@ -164,12 +184,13 @@ def write_set(
         name: Of the data set.
         size: Side of the pictures, pixels.
         progress: Wraps the loop, to show how far it is.
+        drop_duplicates: Whether those with the pixels of an earlier one are left out.
 
     Returns:
         The file, and what was seen on the way.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    summary = Summary()
+    summary = Summary(dropped=drop_duplicates)
     with TemporaryDirectory(dir=folder, prefix=".import-") as scratch:
         made = Path(scratch) / "sorted.parquet"
         with open(Path(scratch) / "unsorted", "w+b") as unsorted:

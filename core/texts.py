@@ -45,6 +45,11 @@ def listed(names: Collection[object], most: int = 3) -> str:
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 image", "2,000 images"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def for_figure(value: object, most: int = 26) -> str:
     """Return a name for a plotly figure, which reads tags such as <b> and <a> in it."""
     return html.escape(shortened(value, most), quote=False)  # plotly decodes it again

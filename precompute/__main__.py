@@ -267,12 +267,29 @@ def add_selection(group) -> None:
     )
     group.add_argument("--index", type=Path, help="file of positions among these")
     group.add_argument("--limit", type=int, help="only as many, the first ones")
+    group.add_argument(
+        "--allow-outside",
+        action="store_true",
+        help="read images out of the folder that tables name",
+    )
+    group.add_argument(
+        "--drop-duplicates",
+        action="store_true",
+        help="use each image once: leave out those with the pixels of an earlier one",
+    )
 
 
 def selection(options: argparse.Namespace) -> Selection:
     """Return which pictures are wanted."""
     keep = parse_keep(options.keep)
-    return Selection(options.split, keep, options.index, options.limit)
+    return Selection(
+        options.split,
+        keep,
+        options.index,
+        options.limit,
+        allow_outside=options.allow_outside,
+        drop_duplicates=options.drop_duplicates,
+    )
 
 
 def chosen_config(options: argparse.Namespace) -> CollectionConfig:

@@ -32,16 +32,16 @@ from core.prompts import TextConditioned, cut_texts, read_text_encoder
 from core.recipes import RECIPES, check_name, recipe_size, save_own, with_settings
 from core.sets import SHOWN, Summary, inspect, write_set
 from core.sources import Record, Source, find_source, opened, selected
+from core.sources.captions import TEXTS
 from core.sources.names import plain_text
 from core.sources.records import read_index
-from core.texts import one_line
+from core.texts import count_of, listed, one_line
 from precompute.progress import Bar
 from precompute.workspace import write_atomically
 
 MOST_CLASSES = 1000  # with more values a label names pictures, not classes
 FEWEST = 4  # pictures that a collection needs
 CAPTIONS = ("title", "name", "artist", "label")  # shown under a picture, if there
-TEXTS = ("caption", "text", "prompt")  # columns that hold what a picture was shown with
 GUIDANCE = 7.5  # of a text-to-image model's gallery, as diffusers draws
 
 
@@ -96,6 +96,8 @@ class Selection:
         index: File of positions among those, or None for all.
         limit: At most as many, the first ones; None for all.
         prompts: Their texts, where a model is conditional on them.
+        allow_outside: Whether tables may name files out of the folder.
+        drop_duplicates: Whether an image whose pixels came before is left out.
     """
 
     split: str = "train"
@@ -103,6 +105,8 @@ class Selection:
     index: Path | None = None
     limit: int | None = None
     prompts: Prompts | None = None
+    allow_outside: bool = False
+    drop_duplicates: bool = False
 
     def records(self, source: Source) -> Iterable[Record]:
         """Yield the wanted records of a source."""
@@ -141,9 +145,13 @@ def inspect_data(path: Path, selection: Selection) -> str:
     Errors of `find_source` and of the selection pass through.
     """
     with opened(path) as inside:
-        source = find_source(inside)
+        source = find_source(inside, selection.allow_outside)
         records = selection.records(source)
-        summary = inspect(records, lambda loop: Bar(loop, "read", unit=" pictures"))
+        summary = inspect(
+            records,
+            lambda loop: Bar(loop, "read", unit=" pictures"),
+            selection.drop_duplicates,
+        )
     layout = f"layout: {source.layout}"
     return "\n".join([layout, *described(summary, source.notes)])
 
@@ -156,8 +164,6 @@ def described(summary: Summary, notes: tuple[str, ...] = ()) -> list[str]:
         notes: Of the source.
     """
     lines = [f"pictures: {summary.count:,}" + (", all grey" if summary.grey else "")]
-    if summary.duplicates:
-        lines[0] += f"; {summary.duplicates:,} have the very pixels of another"
     sizes = [f"{w}x{h}" for (w, h), _ in summary.sizes.most_common(3)]
     more = len(summary.sizes) - len(sizes)
     lines.append(f"sizes: {', '.join(sizes)}" + (f" and {more:,} more" if more else ""))
@@ -176,7 +182,27 @@ def described(summary: Summary, notes: tuple[str, ...] = ()) -> list[str]:
     lines += [f"  {one_line(line)}" for line in named]
     if len(summary.skipped) > SHOWN:
         lines.append(f"  and {len(summary.skipped) - SHOWN:,} more")
+    notes = [*notes, *described_duplicates(summary)]
     return lines + [f"note: {one_line(note)}" for note in notes]
+
+
+def described_duplicates(summary: Summary) -> list[str]:
+    """Return a sentence or two on images that have the very pixels of another."""
+    if not summary.duplicates:
+        return []
+    pairs = [f"{place} = {earlier}" for place, earlier in summary.duplicates]
+    said = f"{count_of(len(pairs), 'exact duplicate')}: {listed(pairs)}."
+    if summary.unlike:
+        said += (
+            f" {len(summary.unlike):,} with another label than the first: "
+            f"{listed(summary.unlike)}."
+        )
+    end = (
+        " The first of each is used."
+        if summary.dropped
+        else (" --drop-duplicates uses the first of each alone.")
+    )
+    return [said + end]
 
 
 def data_settings(
@@ -199,13 +225,14 @@ def data_settings(
         ValueError: If there are too few pictures.
     """
     with opened(path) as inside:
-        source = find_source(inside)
+        source = find_source(inside, selection.allow_outside)
         made, summary = write_set(
             selection.records(source),
             sets_folder(),
             name,
             size,
             lambda loop: Bar(loop, "import", unit=" pictures"),
+            selection.drop_duplicates,
         )
     print("\n".join(described(summary, source.notes)))
     if summary.count < FEWEST:

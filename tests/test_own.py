@@ -165,7 +165,9 @@ def test_what_a_source_notes_is_printed_by_every_command(
     records = [Record(pixels, {}, f"{i}") for i, pixels in enumerate(picture)]
     records.append(Record(b"", {}, "5", "It lies elsewhere."))
     source = Source("Toy", tmp_path, lambda: iter(records), notes=("One is odd.",))
-    monkeypatch.setattr("precompute.own.find_source", lambda path: source)
+    monkeypatch.setattr(
+        "precompute.own.find_source", lambda path, allow_outside: source
+    )
     assert run(monkeypatch, "inspect-data", tmp_path) == 0
     assert "\n  5: It lies elsewhere.\nnote: One is odd.\n" in capsys.readouterr().out
     make_own("odd", tmp_path, "small", Selection(), [])

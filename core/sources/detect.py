@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from core.sources import text_tables
 from core.sources.archives import check_temporary_folder, is_archive, unpack
+from core.sources.artbench import ARTBENCH_TABLE, artbench_table
 from core.sources.batches import binary_batches, idx_files, python_batches, title
-from core.sources.folders import artbench_table, image_folder
+from core.sources.folders import ARCHIVES, files_below, image_folder, may_be_image
 from core.sources.records import Record, Source, is_hidden
-from core.sources.tables import parquet_files, saved_dataset
+from core.sources.tables import names_files_only, parquet_files, saved_dataset
+from core.texts import count_of, listed
 
 DEPTH = 3  # folders within folders that are searched for batches and tables
 
@@ -21,11 +24,12 @@ KNOWN = (
 )
 
 
-def find_source(path: Path) -> Source:
+def find_source(path: Path, allow_outside: bool = False) -> Source:
     """Return the pictures at a path.
 
     Args:
         path: A folder or a parquet file; archives go through `opened` first.
+        allow_outside: Whether tables may name image files out of that folder.
 
     Raises:
         FileNotFoundError: If nothing is there.
@@ -38,14 +42,19 @@ def find_source(path: Path) -> Source:
             "parquet file with pictures."
         )
     if path.is_file():
-        source = parquet_files(path)
+        source = parquet_files(path, allow_outside)
+        if source is None and path.suffix.lower() in text_tables.SUFFIXES:
+            raise ValueError(
+                f"'{path.name}' is a table without images. Give the folder that holds "
+                "it and the images."
+            )
         if source is None:
             raise ValueError(
                 f"'{path.name}' is a file of another kind than expected: an archive, "
                 f"or a parquet file with pictures. A folder may hold {KNOWN}."
             )
         return source
-    found = packed_sources(path)
+    found = packed_sources(path, allow_outside)
     if len(found) > 1:
         places = "; ".join(
             f"{source.layout} in '{source.path.relative_to(path)}'" for source in found
@@ -53,27 +62,72 @@ def find_source(path: Path) -> Source:
         raise ValueError(
             f"'{path.name}' holds several data sets: {places}. Give the path of one."
         )
-    source = found[0] if found else parquet_files(path) or image_folder(path)
+    source = found[0] if found else images_in_files(path, allow_outside)
     if source is None:
+        if packed := [f for f in path.iterdir() if f.suffix.lower() in ARCHIVES]:
+            raise ValueError(
+                f"'{path.name}' holds {listed([f.name for f in sorted(packed)])} and "
+                "no images out of archives. Give the path of the archive, or unpack it "
+                "in this folder to use it with the tables there."
+            )
         entries = sorted(entry.name for entry in path.iterdir())
-        listed = ", ".join(map(repr, entries[:8])) + (" ..." if entries[8:] else "")
         raise ValueError(
             f"No pictures were found in '{path.name}', which holds "
-            f"{listed or 'nothing'}. Expected {KNOWN}."
+            f"{listed(entries, 8) or 'nothing'}. Expected {KNOWN}."
         )
     return source
 
 
-def packed_sources(path: Path) -> list[Source]:
+def images_in_files(path: Path, allow_outside: bool) -> Source | None:
+    """Return the images in a folder's parquet files, or else its image files."""
+    tables = parquet_files(path, allow_outside)
+    if tables is None or names_files_only(tables):
+        return image_folder(path, allow_outside) or tables
+    below = files_below(path)
+    if images := list(filter(may_be_image, below)):
+        note = (
+            f"{count_of(len(images), 'file')} beside parquet files that hold images, "
+            f"not read: {listed(images)}. To read them, give a folder without these."
+        )
+        tables = replace(tables, notes=(*tables.notes, note))
+    return with_tables_named(tables)
+
+
+def with_tables_named(source: Source) -> Source:
+    """Return a source whose images are no files, with the tables that it cannot use."""
+    if source.path.is_file():
+        return source
+    unread = [
+        file
+        for file in files_below(source.path)
+        if file.suffix.lower() in text_tables.SUFFIXES - {".parquet"}
+        and file.name != ARTBENCH_TABLE
+    ]
+    if not unread:
+        return source
+    note = (
+        f"{count_of(len(unread), 'table')} beside images that are no files, not read: "
+        f"{listed(unread)}."
+    )
+    return replace(source, notes=(*source.notes, note))
+
+
+def packed_sources(path: Path, allow_outside: bool = False) -> list[Source]:
     """Return the data sets packed into few files, in a folder or below it."""
+    layouts = (
+        lambda folder: saved_dataset(folder, allow_outside),
+        python_batches,
+        binary_batches,
+        idx_files,
+    )
     found = []
     for folder in folders(path, DEPTH):
         if any(folder.is_relative_to(source.path) for source in found):
             continue  # a split of one that was found
-        for layout in (saved_dataset, python_batches, binary_batches, idx_files):
+        for layout in layouts:
             source = layout(folder)
             if source is not None:
-                found.append(with_artists(source))
+                found.append(with_tables_named(with_artists(source)))
                 break
     return found
 

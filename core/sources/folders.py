@@ -1,19 +1,22 @@
-"""Pictures as files in folders, with what tables beside them say of each."""
+"""Images as files in folders, with what lies beside them says of each."""
 
-import csv
-import json
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePath
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from core.sources import captions, text_tables
+from core.sources.artbench import ARTBENCH_TABLE, artbench_table
+from core.sources.beside import tables_beside
+from core.sources.captions import TEXTS, captions_beside
+from core.sources.places import arranged
+from core.sources.records import Record, Source, is_hidden
+from core.texts import count_of, listed
 
-from core.sources.records import SPLITS, Record, Source, is_hidden
-
-# Files that lie beside pictures and are none; everything else is tried.
+# Files of these kinds lie beside images and are none; everything else is tried.
+ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}
+OTHER_TABLES = {".json", ".xlsx", ".xls", ".ods", ".arrow", ".feather"}
 BESIDE = {
-    ".csv", ".jsonl", ".json", ".parquet", ".txt", ".md", ".html", ".xml", ".yaml",
-    ".yml", ".ini", ".db", ".lock", ".pdf", ".py", ".zip", ".tar", ".gz",
+    *ARCHIVES, *OTHER_TABLES, *text_tables.SUFFIXES, *captions.SUFFIXES,
+    ".md", ".html", ".xml", ".yaml", ".yml", ".ini", ".db", ".lock", ".pdf", ".py",
 }  # fmt: skip
 SNIFFED = 50  # files that are looked at before a folder is said to hold no picture
 # The first bytes of the kinds of picture that a folder is told by.
@@ -21,171 +24,102 @@ MAGIC = (
     b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\x00", b"MM\x00*",
     b"P1", b"P2", b"P3", b"P4", b"P5", b"P6",
 )  # fmt: skip
-METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-ARTBENCH_TABLE = "ArtBench-10.csv"
-ARTBENCH_FACTS = ("artist", "url", "is_public_domain")
 
 
-def picture_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that may be pictures, in the order of their names.
+def files_below(folder: Path) -> list[PurePath]:
+    """Return the relative paths of all files in and below a folder, in their order.
 
     Hidden files and folders, as systems leave them behind, do not count.
     """
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() not in BESIDE
-        and not any(map(is_hidden, path.relative_to(folder).parts))
-        and path.is_file()
-    )
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in paths if not any(map(is_hidden, path.parts)))
 
 
-def image_folder(folder: Path) -> Source | None:
-    """Return pictures in folders by class and perhaps split, None if there are none."""
-    files = picture_files(folder)
-    if not any(map(_looks_like_picture, files[:SNIFFED])):
-        return None
-    has_splits = bool(files) and all(
-        len(parts := path.relative_to(folder).parts) > 1 and parts[0].lower() in SPLITS
-        for path in files
-    )
-    tables = metadata_tables(folder)
-    depth = int(has_splits)
-    classes = {
-        path.relative_to(folder).parts[depth]
-        for path in files
-        if len(path.relative_to(folder).parts) > depth + 1
-    }
-    art = artbench_table(folder)
-    known = art.by_name if art and classes & art.styles else {}
+def may_be_image(file: PurePath) -> bool:
+    """Return whether a file's name does not say that it is something else."""
+    return file.suffix.lower() not in BESIDE
+
+
+def image_folder(folder: Path, allow_outside: bool = False) -> Source | None:
+    """Return images in folders by class and perhaps split, None if there are none.
+
+    Args:
+        folder: That was given.
+        allow_outside: Whether tables may name images out of the folder.
+
+    Errors of `tables_beside` pass through.
+    """
+    below = files_below(folder)
+    images = [file for file in below if may_be_image(file)]
+    others = [file for file in below if not may_be_image(file)]
+    if any(_looks_like_image(folder / file) for file in images[:SNIFFED]):
+        return _image_files(folder, images, others, allow_outside)
+    # A folder of a table alone, whose images lie elsewhere.
+    if allow_outside and any(f.suffix.lower() in text_tables.SUFFIXES for f in others):
+        source = _image_files(folder, [], others, allow_outside)
+        return source if next(source.read(), None) else None
+    return None
+
+
+def _image_files(
+    folder: Path, images: list[PurePath], others: list[PurePath], allow_outside: bool
+) -> Source:
+    tables_of = [file for file in others if file.name != ARTBENCH_TABLE]
+    tables = tables_beside(folder, images, tables_of, allow_outside)
+    places = arranged(file for file in images if file.as_posix() not in tables.second)
+    texts = captions_beside(folder, places.files, others)
+    art, classes = artbench_table(folder), places.classes()
+    if art is not None and not classes & art.styles:
+        art = None
+
+    def known(file: PurePath) -> dict[str, str]:
+        facts = places.facts(file)
+        if file in texts.texts:
+            facts["caption"] = texts.texts[file]
+        said = tables.facts.get(file.as_posix(), {})
+        facts |= {c: value for c, value in said.items() if value or c not in facts}
+        if art is not None:
+            facts |= art.of(facts, file.name)
+        if places.words(file) and not any(map(facts.get, TEXTS)):
+            facts["caption"] = places.words(file)  # as kohya's scripts do
+        return facts
 
     def read() -> Iterator[Record]:
-        for path in files:
-            facts = folder_facts(path.relative_to(folder), has_splits)
-            facts |= caption_beside(path)
-            facts |= tables.get(path, {})
-            key = (facts.get("split"), facts.get("label"), path.name)
-            facts |= known.get(key) or known.get((None, *key[1:]), {})
-            yield Record(path.read_bytes(), facts, str(path.relative_to(folder)))
+        for file in places.files:
+            yield Record((folder / file).read_bytes(), known(file), str(file))
+        for path, facts in tables.outside.items():
+            own = {"file": path.as_posix(), "name": path.stem}
+            yield Record(path.read_bytes(), own | facts, str(path))
 
-    layout = "ArtBench-10, picture files" if known else "Picture files"
-    return Source(layout, folder, read, tuple(sorted(classes)))
+    notes = [*places.notes, *tables.notes, *texts.notes, *not_read(others)]
+    if art is not None:
+        notes += art.notes((places.facts(file), file.name) for file in places.files)
+    return Source(
+        "Picture files" if art is None else "ArtBench-10, picture files",
+        folder,
+        read,
+        tuple(sorted(classes)),
+        tuple(notes),
+    )
 
 
-def _looks_like_picture(path: Path) -> bool:
+def _looks_like_image(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(4).startswith(MAGIC)
 
 
-def caption_beside(path: Path) -> dict[str, str]:
-    """Return the caption in a text file of a picture's name, as LoRA trainers read it.
-
-    Nothing where there is no such file.
-    """
-    beside = path.with_suffix(".txt")
-    if not beside.is_file():
-        return {}
-    return {"caption": beside.read_text("utf-8", errors="replace").strip()}
-
-
-def folder_facts(inside: Path, has_splits: bool) -> dict[str, str]:
-    """Return what a file's place says: its split, class and name."""
-    parts = list(inside.parts)
-    facts = {"file": inside.as_posix(), "name": inside.stem}
-    if has_splits:
-        facts["split"] = SPLITS[parts.pop(0).lower()]
-    if len(parts) > 1:
-        facts["label"] = parts[0]
-    return facts
-
-
-# --- tables beside -------------------------------------------------------------------
-
-
-def metadata_tables(folder: Path) -> dict[Path, dict[str, str]]:
-    """Return what metadata.csv, .jsonl and .parquet files say, by picture file.
-
-    Raises:
-        ValueError: If a table cannot be read or does not name files.
-    """
-    found = {}
-    for name in METADATA:
-        for path in sorted(folder.rglob(name)):
-            for row in table_rows(path):
-                file = next(
-                    (row.pop(c) for c in list(row) if c.endswith("file_name")), None
-                )
-                if file is None:
-                    raise ValueError(
-                        f"'{path.name}' has the columns "
-                        f"{', '.join(map(repr, row)) or 'none'}. It needs 'file_name', "
-                        "relative to the table."
-                    )
-                found[path.parent / file] = row
-    return found
-
-
-def table_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a small table as text by column.
-
-    Raises:
-        ValueError: If it is damaged.
-    """
-    try:
-        if path.suffix == ".csv":
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                rows = list(csv.DictReader(file))
-        elif path.suffix == ".jsonl":
-            lines = path.read_text("utf-8").splitlines()
-            rows = [json.loads(line) for line in lines if line.strip()]
-        else:
-            rows = pq.read_table(path).to_pylist()
-        return [
-            {
-                str(column): "" if value is None else str(value)
-                for column, value in row.items()
-                if not isinstance(value, dict | list) and column is not None
-            }
-            for row in rows
-        ]
-    except (ValueError, AttributeError, csv.Error, pa.ArrowException) as error:
-        raise ValueError(
-            f"'{path.name}' could not be read as a table ({type(error).__name__}). "
-            "Save it again, as UTF-8."
-        ) from None
-
-
-class ArtBenchTable:
-    """What ArtBench-10.csv, the only source of the artists, says of each picture.
-
-    Attributes:
-        by_name: Facts by (split, style, file name), and by (None, style, file name).
-        by_row: Facts by (split, row of the batches).
-        styles: All of them.
-    """
-
-    def __init__(self, path: Path):
-        """Read the table."""
-        self.by_name, self.by_row, self.styles = {}, {}, set()
-        for row in table_rows(path):
-            facts = {name: row.get(name, "") for name in ARTBENCH_FACTS}
-            facts["title"] = artwork_title(row.get("name", ""))
-            split, style, name = (row.get(c) for c in ("split", "label", "name"))
-            self.styles.add(style)
-            self.by_name[split, style, name] = facts
-            self.by_name[None, style, name] = facts
-            self.by_row[split, row.get("cifar_index")] = facts
-
-
-def artwork_title(name: str) -> str:
-    """Return the title in a file name such as "claude-monet_the-seine-1874.jpg"."""
-    stem = name.rsplit(".", 1)[0]
-    return stem.split("_", 1)[-1].replace("-", " ")
-
-
-def artbench_table(folder: Path) -> ArtBenchTable | None:
-    """Return ArtBench's table if it lies in a folder or up to two above it."""
-    for place in (folder, *folder.parents[:2]):
-        if (place / ARTBENCH_TABLE).is_file():
-            return ArtBenchTable(place / ARTBENCH_TABLE)
-    return None
+def not_read(others: Iterable[PurePath]) -> list[str]:
+    """Return a sentence for each kind of file that may hold more and is not read."""
+    others = list(others)
+    notes = []
+    if packed := [file for file in others if file.suffix.lower() in ARCHIVES]:
+        notes.append(
+            f"{count_of(len(packed), 'archive')} beside other files, not read: "
+            f"{listed(packed)}. To use what is inside, unpack it in this folder."
+        )
+    if tables := [file for file in others if file.suffix.lower() in OTHER_TABLES]:
+        notes.append(
+            f"{count_of(len(tables), 'file')} of kinds that are not read: "
+            f"{listed(tables)}. Tables are read as CSV, TSV, JSON lines or parquet."
+        )
+    return notes

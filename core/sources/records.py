@@ -1,5 +1,6 @@
 """One picture of a source and what is known of it; which of them are wanted."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,11 @@ SPLITS = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
+
+
+def split_word(name: str) -> str | None:
+    """Return the split that the first word of a name says, as train-00000-of-1 does."""
+    return SPLITS.get(re.split(r"[-_.]", name.lower())[0])
 
 
 def is_hidden(name: str) -> bool:

@@ -45,7 +45,8 @@ def look(path: Path, selection: Selection | None = None) -> Found:
     selection = selection or Selection("all")
     text = inspect_data(path, selection)
     with opened(path) as inside:
-        read = readable(selection.records(find_source(inside)), Summary())
+        records = selection.records(find_source(inside, selection.allow_outside))
+        read = readable(records, Summary(dropped=selection.drop_duplicates))
         images = {r.facts.get("file", r.place): r.facts for r, _, _ in read}
     return Found(text, images)
 

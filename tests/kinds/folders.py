@@ -18,6 +18,12 @@ def images(folder: Path, *names: str) -> Path:
     return folder
 
 
+def write(root: Path, name: str, text: str) -> Path:
+    """Write a text file below a folder; return the folder."""
+    (root / name).write_text(text)
+    return root
+
+
 CASES = [
     Case(
         "folders",
@@ -25,6 +31,74 @@ CASES = [
         lambda folder: images(folder, "cat/1.png", "dog/1.png"),
         {"cat/1.png": {"label": "cat"}, "dog/1.png": {"label": "dog"}},
         says=("pictures: 2", "classes: 2: cat 1, dog 1"),
+    ),
+    Case(
+        "folders",
+        "folders within classes",
+        lambda folder: images(folder, "cat/red/old/1.png", "dog/2.png"),
+        {
+            "cat/red/old/1.png": {
+                "label": "cat",
+                "subfolder": "red",
+                "subfolder_2": "old",
+            },
+            "dog/2.png": {"label": "dog"},
+        },
+        says=("classes: 2: cat 1, dog 1", "columns: file, label, name, subfolder, sub"),
+    ),
+    Case(
+        "folders",
+        "one folder around all classes",
+        lambda folder: images(folder, "my set/cat/1.png", "my set/dog/2.png"),
+        {"my set/cat/1.png": {"label": "cat"}, "my set/dog/2.png": {"label": "dog"}},
+    ),
+    Case(
+        "folders",
+        "one folder around splits, one around classes",
+        lambda folder: images(folder, "a/train/b/cat/1.png", "a/test/b/dog/2.png"),
+        {
+            "a/train/b/cat/1.png": {"split": "train", "label": "cat"},
+            "a/test/b/dog/2.png": {"split": "test", "label": "dog"},
+        },
+    ),
+    Case(
+        "folders",
+        "one class alone",
+        lambda folder: images(folder, "cat/1.png", "cat/2.png"),
+        {"cat/1.png": {"label": "cat"}, "cat/2.png": {"label": "cat"}},
+    ),
+    Case(
+        "folders of kohya's scripts",
+        "repeats, and images against forgetting",
+        lambda folder: images(
+            folder, "img/10_sks cat/1.png", "img/5_sks dog/2.png", "reg/1_cat/3.png"
+        ),
+        {
+            "img/10_sks cat/1.png": {"label": "10_sks cat", "caption": "sks cat"},
+            "img/5_sks dog/2.png": {"label": "5_sks dog", "caption": "sks dog"},
+        },
+        says=(
+            "note: 1 regularisation image left out: 'reg'.",
+            "note: Folder names begin with a number of repeats, as kohya's scripts "
+            "read them: '10_sks cat' and '5_sks dog'. Each image is used once all the "
+            "same.",
+        ),
+    ),
+    Case(
+        "folders of kohya's scripts",
+        "a caption of an image's own",
+        lambda folder: write(
+            images(folder, "10_sks/1.png", "10_sks/2.png"), "10_sks/1.txt", "A cat"
+        ),
+        {"10_sks/1.png": {"caption": "A cat"}, "10_sks/2.png": {"caption": "sks"}},
+        says=("'10_sks'. Each image is used once",),
+    ),
+    Case(
+        "folders of kohya's scripts",
+        "a class called reg, and none with repeats",
+        lambda folder: images(folder, "reg/1.png", "other/2.png"),
+        {"reg/1.png": {"label": "reg"}, "other/2.png": {"label": "other"}},
+        never=("note:",),
     ),
     Case(
         "folders",

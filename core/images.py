@@ -31,6 +31,15 @@ KINDS = {
     "AVIF": 0.25,
     "JPEG2000": 0.2,
 }
+Image.init()
+# How the names of such files end; Pillow's own lists, and what they call a DIB and a
+# JPEG's frame, which it knows by other names.
+EXTENSIONS = frozenset(
+    ending
+    for ending, kind in Image.registered_extensions().items()
+    if kind in {*KINDS, "MPO", "DIB"}
+)
+START = 16  # bytes by which Pillow tells what a file may be
 PROGRESSIVE = 0.5  # of a JPEG that holds all coefficients until its end
 NAMES = "PNG, JPEG, WebP, AVIF, GIF, BMP, TIFF, JPEG 2000 or PPM"
 
@@ -96,6 +105,15 @@ def open_picture(data: bytes) -> Image.Image:
         upright = _reduced(picture, white)
         upright.getexif()[ORIENTATION] = orientation
         return ImageOps.exif_transpose(upright)
+
+
+def may_be_picture(start: bytes) -> bool:
+    """Return whether a file that begins so is of a kind that is read.
+
+    Args:
+        start: At least its first `START` bytes, or all that it has.
+    """
+    return any(bool(Image.OPEN[kind][1](start[:START])) for kind in KINDS)
 
 
 def frames_note(data: bytes) -> str:

@@ -1,10 +1,10 @@
 """Every layout that users' pictures come in, and what is no such thing."""
 
 import csv
+import gzip
 import json
-import os
-import pickle
 import shutil
+import struct
 import tracemalloc
 import zipfile
 from collections import Counter
@@ -18,7 +18,6 @@ from PIL import Image
 
 from core.sets import inspect, picture_of, write_set
 from core.sources import find_source, opened, selected
-from core.sources.batches import unpickled
 from core.sources.records import Record, read_index
 from tests import layouts
 
@@ -123,6 +122,32 @@ def test_idx_files(packed, tmp_path):
     assert [r.facts["label"] for r in records] == ["0", "1", "2", "3"]
 
 
+def test_idx_files_among_many_others(tmp_path):
+    """A hundred other files do not hide them."""
+    layouts.idx(tmp_path, packed=True)
+    for number in range(100):
+        (tmp_path / f"a{number}.doc").write_text("no image")
+    assert len(read(tmp_path, "all")) == 8
+
+
+@pytest.mark.parametrize("promised", [1000, 2**32 - 1])
+def test_a_compressed_file_is_read_a_piece_at_a_time(promised, tmp_path):
+    """Of 78 MB in 76 kB at most a few are in memory, whatever the header promises."""
+    header = struct.pack(">4I", 0x0803, promised, 280, 280)
+    with gzip.open(tmp_path / "train-images-idx3-ubyte.gz", "wb", 1) as file:
+        file.write(header + bytes(1000 * 280 * 280))
+    found = 0
+    tracemalloc.start()
+    try:
+        for _ in find_source(tmp_path).read():
+            found += 1
+    except ValueError as error:
+        assert "does not hold the 4294967295x280x280 values" in str(error)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 980 < found <= 1000 and most < 10e6
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_metadata_beside_pictures(kind, tmp_path):
     """Columns join by file name, relative to the table; a label there counts."""
@@ -190,22 +215,6 @@ def test_pixels_in_lists(tmp_path):
     pq.write_table(table, tmp_path / "a.parquet")
     (record,) = read(tmp_path / "a.parquet")
     np.testing.assert_array_equal(record.image, picture)
-
-
-class Evil:
-    """Runs a command when it is unpickled."""
-
-    def __reduce__(self):
-        return os.system, ("touch hacked",)
-
-
-def test_a_pickle_cannot_run_code(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = layouts.cifar_python(tmp_path / "in") / "data_batch_1"
-    path.write_bytes(pickle.dumps({"data": Evil()}, protocol=2))
-    with pytest.raises(ValueError, match="asks for 'posix.system'"):
-        unpickled(path)
-    assert not (tmp_path / "hacked").exists()
 
 
 def test_a_zip_of_a_folder(tmp_path):
@@ -282,7 +291,7 @@ def no_column(folder):
 
 WRONG = {
     lambda folder: folder / "nothing": "There is nothing at",
-    damaged_batch: "'data_batch_2' is no whole pickle",
+    damaged_batch: "'data_batch_2' is no whole pickle of a batch",
     short_records: "'data_batch_2.bin' has 12,291 bytes, no whole number of records",
     unnamed_class: "only 1 classes have names",
     short_idx: "does not hold the 4x28x28 values",

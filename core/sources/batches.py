@@ -1,20 +1,18 @@
-"""Pictures packed into few files: CIFAR's and ArtBench's batches, MNIST's IDX."""
+"""Pictures packed into few files, as CIFAR and ArtBench are published."""
 
-import gzip
-import pickle
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from core.sources.pickles import text_of, unpickled
 from core.sources.records import Record, Source
 
 PIXELS = 3 * 32 * 32
-PICKLE, GZIP = b"\x80", b"\x1f\x8b"
-BATCH = re.compile(r"(data_batch_(\d+)|test_batch|train|test)(\.bin)?")
+PICKLE = b"\x80"
+BATCH = re.compile(r"(data_batch_(\d+)|test_batch|train|test)(\.bin|\.pkl|\.pickle)?")
 META = ("batches.meta", "meta")
 # Keys of class names in meta files, and of labels in batches: the column they become.
 CLASS_KEYS = {
@@ -28,53 +26,6 @@ LABEL_KEYS = {
     "fine_labels": "label",
     "coarse_labels": "coarse_label",
 }
-IDX_PICTURES, IDX_LABELS = 3, 1  # dimensions of the arrays
-IDX_FILES = 64  # more than any such data set has
-
-
-class BatchUnpickler(pickle.Unpickler):
-    """Reads arrays, lists and text, and refuses whatever else a pickle may run."""
-
-    ALLOWED = {
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy._core.multiarray", "_reconstruct"),
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
-        ("_codecs", "encode"),
-    }
-
-    def find_class(self, module: str, name: str):
-        """Return a class or function that a batch needs."""
-        if (module, name) not in self.ALLOWED:
-            raise ValueError(
-                f"The pickle asks for '{module}.{name}', which no batch of pictures "
-                "needs, so it was not opened. Get the file from its publisher."
-            )
-        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
-
-
-def unpickled(path: Path) -> dict:
-    """Return the dictionary of a batch or meta file.
-
-    Raises:
-        ValueError: If it is damaged, no dictionary, or asks for more than data.
-    """
-    try:
-        with path.open("rb") as file:
-            found = BatchUnpickler(file, encoding="latin1").load()
-    except ValueError:
-        raise
-    except Exception as error:  # a damaged pickle raises nearly anything
-        raise ValueError(
-            f"'{path.name}' is no whole pickle ({type(error).__name__}). Get the file "
-            "again."
-        ) from None
-    if not isinstance(found, dict):
-        raise ValueError(
-            f"'{path.name}' holds {type(found).__name__}, not the dictionary of a "
-            "CIFAR batch."
-        )
-    return found
 
 
 @dataclass(frozen=True)
@@ -92,12 +43,12 @@ class BatchFile:
     number: int
 
 
-def batch_files(folder: Path, binary: bool) -> list[BatchFile]:
-    """Return the batches in a folder, in their order."""
+def batch_files(folder: Path, binary: bool, only: Path | None) -> list[BatchFile]:
+    """Return the batches in a folder, in their order; only the one, if one is named."""
     found = []
-    for path in folder.iterdir():
+    for path in folder.iterdir() if only is None else [only]:
         match = BATCH.fullmatch(path.name)
-        if not match or bool(match[3]) != binary or not path.is_file():
+        if not match or (match[3] == ".bin") != binary or not path.is_file():
             continue
         with path.open("rb") as file:
             pickled = file.read(1) == PICKLE
@@ -107,15 +58,20 @@ def batch_files(folder: Path, binary: bool) -> list[BatchFile]:
     return sorted(found, key=lambda f: (f.split == "test", f.number))
 
 
-def python_batches(folder: Path) -> Source | None:
-    """Return CIFAR or ArtBench as Python wrote it, None if this is something else."""
-    files = batch_files(folder, binary=False)
+def python_batches(folder: Path, only: Path | None = None) -> Source | None:
+    """Return CIFAR or ArtBench as Python wrote it, None if this is something else.
+
+    Args:
+        folder: That holds the batches.
+        only: The one that is wanted; None takes all.
+    """
+    files = batch_files(folder, False, only)
     if not files:
         return None
     meta = next((folder / name for name in META if (folder / name).exists()), None)
     known = {} if meta is None else unpickled(meta)
     names = {
-        CLASS_KEYS[key]: [str(name) for name in value]
+        CLASS_KEYS[key]: [text_of(name) for name in value]
         for key, value in known.items()
         if key in CLASS_KEYS
     }
@@ -128,7 +84,8 @@ def python_batches(folder: Path) -> Source | None:
             first[file.split] += len(rows)
 
     classes = tuple(names.get("label", ()))
-    return Source(f"{title(classes)}, Python batches", folder, read, classes)
+    layout = f"{title(classes)}, Python batches"
+    return Source(layout, folder, read, classes, splits=splits_of(files))
 
 
 def python_batch(path: Path, names: dict) -> tuple[np.ndarray, list[dict]]:
@@ -150,11 +107,11 @@ def python_batch(path: Path, names: dict) -> tuple[np.ndarray, list[dict]]:
         if key in batch
     }
     if "filenames" in batch:
-        columns["file"] = [str(name) for name in batch["filenames"]]
+        columns["file"] = [text_of(name) for name in batch["filenames"]]
     for column, values in columns.items():
         if len(values) != len(rows):
             raise ValueError(
-                f"'{path.name}' has {len(rows)} pictures and {len(values)} values of "
+                f"'{path.name}' has {len(rows)} images and {len(values)} values of "
                 f"'{column}'. Get the file again."
             )
     facts = [{c: values[i] for c, values in columns.items()} for i in range(len(rows))]
@@ -165,17 +122,35 @@ def labelled(labels, names: list[str] | None, path: Path) -> list[str]:
     """Return class names of numbers; the numbers as text where there are no names.
 
     Raises:
-        ValueError: If a number has no name.
+        ValueError: If a number has no name, or there is something else than numbers.
     """
-    labels = [int(label) for label in labels]
-    if names is None:
-        return [str(label) for label in labels]
-    if labels and not 0 <= min(labels) <= max(labels) < len(names):
+    labels = np.asarray(labels).ravel().tolist()
+    if labels and all(isinstance(label, str | bytes) for label in labels):
+        return [text_of(label) for label in labels]
+    try:
+        numbers = [int(label) for label in labels]
+        whole = numbers == labels
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole:
         raise ValueError(
-            f"'{path.name}' has the class number {max(labels)}, but only "
-            f"{len(names)} classes have names. The names belong to another data set."
+            f"'{path.name}' has labels that are no whole numbers. Save it again with "
+            "the number of each class, counted from 0."
         )
-    return [names[label] for label in labels]
+    if names is None:
+        return [str(number) for number in numbers]
+    for number in numbers:
+        if not 0 <= number < len(names):
+            raise ValueError(
+                f"'{path.name}' has the class number {number}, but only {len(names)} "
+                "classes have names. The names belong to another data set."
+            )
+    return [names[number] for number in numbers]
+
+
+def splits_of(files: list[BatchFile]) -> tuple[str, ...]:
+    """Return the splits that batches hold."""
+    return tuple(dict.fromkeys(file.split for file in files))
 
 
 def _records(file: BatchFile, rows: np.ndarray, facts: list[dict], first: int):
@@ -195,9 +170,14 @@ def title(classes: tuple[str, ...]) -> str:
     return "CIFAR-100" if len(classes) == 100 else "CIFAR-like"
 
 
-def binary_batches(folder: Path) -> Source | None:
-    """Return CIFAR or ArtBench in binary records, None if this is something else."""
-    files = batch_files(folder, binary=True)
+def binary_batches(folder: Path, only: Path | None = None) -> Source | None:
+    """Return CIFAR or ArtBench in binary records, None if this is something else.
+
+    Args:
+        folder: That holds the batches.
+        only: The one that is wanted; None takes all.
+    """
+    files = batch_files(folder, True, only)
     if not files:
         return None
     names = {}
@@ -207,7 +187,8 @@ def binary_batches(folder: Path) -> Source | None:
         ("coarse_label_names.txt", "coarse_label"),
     ):
         if (folder / name).exists():
-            names[column] = (folder / name).read_text().split()
+            text = (folder / name).read_text(errors="replace")
+            names[column] = text.split()
     # CIFAR-100 has the coarse label first.
     columns = ["coarse_label", "label"] if "coarse_label" in names else ["label"]
     size = len(columns) + PIXELS
@@ -235,89 +216,5 @@ def binary_batches(folder: Path) -> Source | None:
             first[file.split] += len(rows)
 
     classes = tuple(names.get("label", ()))
-    return Source(f"{title(classes)}, binary batches", folder, read, classes)
-
-
-# --- IDX -----------------------------------------------------------------------------
-
-
-def idx_header(path: Path) -> tuple[int, ...] | None:
-    """Return the shape of the uint8 array in an IDX file, None if it is none."""
-    try:
-        with _maybe_gzip(path) as file:
-            start = file.read(4)
-            if len(start) < 4 or start[:3] != b"\x00\x00\x08" or start[3] not in (1, 3):
-                return None
-            sizes = file.read(4 * start[3])
-            return struct.unpack(f">{start[3]}I", sizes)
-    except (OSError, EOFError, struct.error):
-        return None
-
-
-def _maybe_gzip(path: Path):
-    """Return a file opened for reading, unpacked where it is gzip."""
-    with path.open("rb") as file:
-        packed = file.read(2) == GZIP
-    return gzip.open(path) if packed else path.open("rb")
-
-
-def idx_array(path: Path) -> np.ndarray:
-    """Return the array in an IDX file.
-
-    Raises:
-        ValueError: If the file ends early.
-    """
-    shape = idx_header(path)
-    try:
-        with _maybe_gzip(path) as file:
-            data = file.read()[4 + 4 * len(shape) :]
-    except (OSError, EOFError):
-        data = b""
-    if len(data) != np.prod(shape):
-        raise ValueError(
-            f"'{path.name}' does not hold the {'x'.join(map(str, shape))} values that "
-            "its header promises. Get the file again."
-        )
-    return np.frombuffer(data, np.uint8).reshape(shape)
-
-
-def idx_files(folder: Path) -> Source | None:
-    """Return an MNIST-style data set, None if this is something else."""
-    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
-    if len(files) > IDX_FILES:  # a folder of pictures: none of them need be opened
-        return None
-    arrays = {p: shape for p in files if (shape := idx_header(p)) is not None}
-    pictures = [p for p, shape in arrays.items() if len(shape) == IDX_PICTURES]
-    if not pictures:
-        return None
-    # Training pictures first, each with the labels that share its name's beginning.
-    pictures.sort(key=lambda path: (idx_split(path) == "test", path.name))
-    labels = {idx_stem(p): p for p, s in arrays.items() if len(s) == IDX_LABELS}
-
-    def read() -> Iterator[Record]:
-        for path in pictures:
-            images, split = idx_array(path), idx_split(path)
-            beside = labels.get(idx_stem(path))
-            classes = None if beside is None else idx_array(beside)
-            if classes is not None and len(classes) != len(images):
-                raise ValueError(
-                    f"'{path.name}' has {len(images)} pictures and '{beside.name}' "
-                    f"{len(classes)} labels. Get the files again."
-                )
-            for i, image in enumerate(images):
-                facts = {"split": split, "row": str(i)}
-                if classes is not None:
-                    facts["label"] = str(classes[i])
-                yield Record(image[..., None], facts, f"{path.name}, row {i}")
-
-    return Source("MNIST-like IDX files", folder, read)
-
-
-def idx_stem(path: Path) -> str:
-    """Return what the names of pictures and of their labels have in common."""
-    return re.split(r"images|labels", path.name)[0]
-
-
-def idx_split(path: Path) -> str:
-    """Return the split that a file's name says."""
-    return "test" if re.search(r"(^|[-_.])(t10k|test)[-_.]", path.name) else "train"
+    layout = f"{title(classes)}, binary batches"
+    return Source(layout, folder, read, classes, splits=splits_of(files))

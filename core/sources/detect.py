@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 from core.sources import text_tables
 from core.sources.archives import check_temporary_folder, is_archive, unpack
 from core.sources.artbench import ARTBENCH_TABLE, artbench_table
-from core.sources.batches import binary_batches, idx_files, python_batches, title
+from core.sources.batches import binary_batches, python_batches, title
 from core.sources.folders import ARCHIVES, files_below, image_folder, may_be_image
+from core.sources.idx import idx_files
 from core.sources.records import Record, Source, is_hidden
 from core.sources.tables import names_files_only, parquet_files, saved_dataset
 from core.texts import count_of, listed

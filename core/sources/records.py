@@ -60,6 +60,7 @@ class Source:
         classes: All class names in their own order, where the layout lists them.
         notes: What a person must know of what was found, a sentence each: what is
             left out, what does not fit together.
+        splits: Those of its records, where the layout knows them beforehand.
     """
 
     layout: str
@@ -67,6 +68,7 @@ class Source:
     read: Callable[[], Iterator[Record]]
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
 
 
 def selected(

@@ -83,6 +83,9 @@ class TrainConfig:
     # File beside a user's own data sets that holds the finished model, which was
     # trained elsewhere; "" trains one.
     imported: str = field(default="", metadata=LATER)
+    # Whether every image brings its own timesteps, noise, mirrors, dropped labels and
+    # places in the order, by its id and visit: leaving one out then moves no other.
+    common_draws: bool = field(default=False, metadata=LATER)
 
 
 @dataclass(frozen=True)

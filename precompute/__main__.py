@@ -13,13 +13,8 @@ from core.config import (
     COLLECTIONS,
     DATA_DIR,
     PRESETS,
-    RETRAINING,
     CollectionConfig,
-    DisjointConfig,
     MethodConfig,
-    RemovalConfig,
-    RetrainConfig,
-    preset_of,
 )
 from core.curvature import GGNS, KFAC_APPROXIMATIONS
 from core.datasets import load_dataset
@@ -54,17 +49,8 @@ from precompute.own import (
 from precompute.parallel import first_one_first, joined, own_device, rank_and_size
 from precompute.plan import plan, printed
 from precompute.progress import telling
-from precompute.retrain import (
-    disjoint_jobs,
-    group_jobs,
-    missing_jobs,
-    named_groups,
-    parse_part,
-    removal_jobs,
-    retrain_folder,
-    retrain_jobs,
-    subset_jobs,
-)
+from precompute.retrain import parse_part
+from precompute.retrain_command import add_retrain_options, run_retrain
 from precompute.samples import make_samples
 from precompute.sheet import contact_sheet
 from precompute.stages import compute, ship_weights, trained_weights
@@ -125,37 +111,7 @@ def parser() -> argparse.ArgumentParser:
         if verb in ("retrain", "evidence"):
             stage.add_argument("--part", help="share of this process, such as 0/2")
         if verb == "retrain":
-            stage.add_argument(
-                "--subsets", type=int, help="random halves, M; default: 32, 48 with gpu"
-            )
-            stage.add_argument("--seeds", type=int, help="models of each, K")
-            other = stage.add_mutually_exclusive_group()
-            other.add_argument(
-                "--removals",
-                action="store_true",
-                help="instead, leave out what matters most for a sample",
-            )
-            other.add_argument(
-                "--disjoint",
-                action="store_true",
-                help="instead, pairs of models that share no picture, of growing size",
-            )
-            other.add_argument(
-                "--without",
-                action="append",
-                metavar="COLUMN[=VALUE]",
-                help="instead, leave out a group, or each value of a column in turn",
-            )
-            stage.add_argument(
-                "--missing",
-                action="store_true",
-                help="only models that the stored evidence has not measured",
-            )
-            stage.add_argument(
-                "--together",
-                type=int,
-                help="models trained at once; default: 16 on GPUs",
-            )
+            add_retrain_options(stage)
         if verb == "evidence":
             stage.add_argument("--table", help=f"only print it: {', '.join(TABLES)}")
             stage.add_argument("--measurement", default="loss", help="what is measured")
@@ -361,7 +317,7 @@ def run_stage(options: argparse.Namespace) -> None:
         return
     with joined(device):
         if options.verb == "retrain":
-            run_retrain(config, options, root, device)
+            run_retrain(config, options, root, own_part(options), device)
             return
         if options.verb == "evidence":
             run_evidence(config, options, root, device)
@@ -387,31 +343,6 @@ def run_stage(options: argparse.Namespace) -> None:
         elif options.verb == "fidelity":
             result = fidelity(config, dataset, denoiser, workspace, options.examples)
             write_fidelity(result, options.out)
-
-
-def run_retrain(config, options: argparse.Namespace, root: Path, device: str) -> None:
-    """Train this process's share of the models without some of the pictures."""
-    asked = {"num_subsets": options.subsets, "num_seeds": options.seeds}
-    settings = RETRAINING.get(preset_of(config), RetrainConfig())
-    settings = replace(settings, **{k: v for k, v in asked.items() if v is not None})
-    part = own_part(options)
-    dataset = load_dataset(config.data)
-    folder = retrain_folder(config, options.work)
-    jobs = subset_jobs(config, settings, len(dataset), folder)
-    if options.removals:
-        evidence = read_evidence(evidence_folder(root, config))
-        jobs = removal_jobs(config, RemovalConfig(), evidence, folder)
-    elif options.disjoint:
-        jobs = disjoint_jobs(config, DisjointConfig(), len(dataset), folder)
-    elif options.without:
-        groups = named_groups(options.without, dataset)
-        jobs = group_jobs(config, RemovalConfig(), groups, dataset, folder)
-    if options.missing:
-        evidence = read_evidence(evidence_folder(root, config))
-        jobs = missing_jobs(jobs, config, evidence)
-    on_gpu = torch.device(device).type == "cuda"
-    together = options.together or (16 if on_gpu else 1)
-    retrain_jobs(config, dataset, jobs, part, device, together)
 
 
 def run_evidence(config, options: argparse.Namespace, root: Path, device: str) -> None:

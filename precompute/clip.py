@@ -30,8 +30,8 @@ from core.clip import (
 from core.config import DataConfig
 from core.datasets import Dataset, load_dataset
 from core.draws import keyed_generator
+from precompute.batches import batch_indices
 from precompute.progress import Bar
-from precompute.train import batch_indices
 from precompute.workspace import write_atomically
 
 # A ResNet learns more from a few thousand drawings than a ViT of the same cost.

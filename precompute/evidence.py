@@ -170,10 +170,10 @@ def measure_model(
         x_0 = samples["x_0"][sample_id].to(device)
         found = measured_rows(denoiser, x_0, label, settings, seed)
         rows += [(sample_id, *row) for row in found]
-    return _keep(pd.DataFrame(rows, columns=COSTS), path)
+    return keep_table(pd.DataFrame(rows, columns=COSTS), path)
 
 
-def _keep(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+def keep_table(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Write a table as a kill leaves it whole or absent; return it."""
     with written_whole(path) as file:
         table.to_parquet(file, index=False, compression="zstd")
@@ -329,7 +329,7 @@ def score_samples(
     for sample_id in Bar(range(settings.num_samples), "scores"):
         path = folder / f"scores-{key}-{sample_id}.parquet"
         if not path.exists():
-            _keep(sample_scores(explorer, sample_id, asked, settings), path)
+            keep_table(sample_scores(explorer, sample_id, asked, settings), path)
         tables.append(pd.read_parquet(path))
     return pd.concat(tables, ignore_index=True)
 
@@ -399,7 +399,7 @@ def group_predictions(
     for sample_id in Bar(range(settings.num_samples), "groups"):
         path = folder / f"groups-{key}-{sample_id}.parquet"
         if not path.exists():
-            _keep(sample_groups(explorer, sample_id, names), path)
+            keep_table(sample_groups(explorer, sample_id, names), path)
         tables.append(pd.read_parquet(path))
     return pd.concat(tables, ignore_index=True)
 

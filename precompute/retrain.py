@@ -72,12 +72,11 @@ def recipe(
 ) -> CollectionConfig:
     """Return the settings of a model that is trained for a share of the steps.
 
-    Weights, order and noise have a seed of their own.
-
     Args:
         config: The full model's settings.
         share: Of its steps.
-        keys: What the seed depends on besides the collection's.
+        keys: What the seed of weights, order and noise depends on besides the
+            collection's; without any it is the full model's own.
         anew: Whether to begin with random weights where the full model did not.
 
     Raises:
@@ -102,6 +101,8 @@ def recipe(
         num_steps=max(1, round(share * settings.num_steps)),
         warmup_steps=round(share * settings.warmup_steps),
     )
+    if not keys:
+        return replace(config, train=settings)
     generator = keyed_generator(config.seed, "retrain", *keys)
     return replace(config, train=settings, seed=generator.initial_seed())
 
@@ -118,8 +119,11 @@ class Job:
         steps: Share of the full training's steps. None is that of the pictures: each is
             seen as often as in the full training, as in the paper's LDS. Where few are
             left out the paper keeps all steps; here random removals are as short, and
-            are what others are compared with.
+            are what others are compared with. With `train.common_draws` it is all
+            steps: who is left out keeps a turn, so each is seen as often anyway.
         anew: Whether to begin with random weights where the full model did not.
+        seed_number: Which models share weights, order and noise, where these belong to
+            images and visits (`train.common_draws`); 0 are those of the full model.
     """
 
     path: Path
@@ -128,9 +132,14 @@ class Job:
     why: dict = field(default_factory=dict)
     steps: float | None = None
     anew: bool = False
+    seed_number: int = 0
 
     def settings(self, config: CollectionConfig) -> CollectionConfig:
         """Return the settings it is trained with, given those of the full model."""
+        if config.train.common_draws:
+            share = 1.0 if self.steps is None else self.steps
+            shared = ("common", self.seed_number) if self.seed_number else ()
+            return recipe(config, share, *shared, anew=self.anew)
         share = float(self.kept.mean()) if self.steps is None else self.steps
         return recipe(config, share, *self.keys, anew=self.anew)
 
@@ -238,8 +247,9 @@ def identity_of(facts: dict | None) -> dict:
         return which
     if "removed" in facts:
         return which | {"kind": "removed"} | facts["removed"]
-    if "disjoint" in facts:
-        return which | {"kind": "disjoint"} | facts["disjoint"]
+    for kind in ("disjoint", "same-seed"):
+        if kind in facts:
+            return which | {"kind": kind} | facts[kind]
     subset, seed = facts["keys"]
     return which | {"kind": "half", "subset": subset, "seed": seed}
 
@@ -297,6 +307,7 @@ def subset_jobs(
             model_path(folder, m, k),
             subset_mask(num_examples, m, config.seed, settings.share),
             (m, k),
+            seed_number=k,
         )
         for k in range(settings.num_seeds)
         for m in range(settings.num_subsets)
@@ -365,7 +376,8 @@ def _removal_job(
     if "=" in method:  # a group's name, which can be any text
         name = file_name("removed", method, seed, ending="").rstrip(".")
     path = folder / f"{name}.safetensors"
-    return Job(path, kept, ("removed", seed), {"removed": why}, anew=anew)
+    keys = ("removed", seed)
+    return Job(path, kept, keys, {"removed": why}, anew=anew, seed_number=seed)
 
 
 def removals(

@@ -5,6 +5,7 @@ for a GPU, which one small model leaves idle; a CPU gains nothing. The recipe an
 draws are the same, so the models are equal up to rounding.
 """
 
+import math
 import time
 
 import torch
@@ -15,6 +16,7 @@ from core.config import CollectionConfig
 from core.datasets import Dataset
 from core.denoiser_file import denoiser_to_bytes
 from core.diffusion import Denoiser
+from precompute.batches import training_batch
 from precompute.progress import Bar
 from precompute.train import (
     checkpoint,
@@ -22,7 +24,7 @@ from precompute.train import (
     new_denoiser,
     optimizers,
     restore,
-    training_batch,
+    taking_turns,
 )
 from precompute.workspace import Workspace
 
@@ -63,10 +65,11 @@ def train_together(
 
     Args:
         configs: Equal but for their seeds.
-        datasets: What each is trained on, all of one size.
+        datasets: What each is trained on, all of one size unless all images keep
+            their turns (`train.common_draws`).
         workspace: Where the checkpoint lies; its last one stays.
         device: Where to compute.
-        whole: What the autoencoders are fitted to.
+        whole: All images, which the autoencoders are fitted to.
     """
     settings = configs[0].train
     denoisers = [
@@ -79,8 +82,12 @@ def train_together(
         torch.stack(weights).detach()
         for weights in zip(*(d.parameters() for d in denoisers), strict=True)
     ])
-    x_0 = [encode_all(*pair) for pair in zip(denoisers, datasets, strict=True)]
-    labels = [torch.from_numpy(dataset.labels).to(device) for dataset in datasets]
+    turns, kept = zip(
+        *(taking_turns(settings, dataset, whole) for dataset in datasets), strict=True
+    )
+    x_0 = [encode_all(*pair) for pair in zip(denoisers, turns, strict=True)]
+    labels = [torch.from_numpy(dataset.labels).to(device) for dataset in turns]
+    size = settings.batch_size * math.prod(denoisers[0].shape)
     optimizer, schedule, ema = optimizers(list(stack), settings)
     start, _, before = restore(workspace, stack, optimizer, schedule, ema)
     started = time.time() - before
@@ -92,9 +99,13 @@ def train_together(
     steps = range(start, settings.num_steps)
     for step in Bar(steps, f"train {len(configs)}", settings.num_steps, initial=start):
         batches = [
-            training_batch(config, denoisers[0], len(dataset), step).to(device)
-            for config, dataset in zip(configs, datasets, strict=True)
+            training_batch(config, denoisers[0], dataset.ids, step)
+            for config, dataset in zip(configs, turns, strict=True)
         ]
+        weights = torch.stack([
+            values[batch.index] for values, batch in zip(kept, batches, strict=True)
+        ]).to(device)
+        batches = [batch.to(device) for batch in batches]
         losses = losses_of_all(
             dict(zip(names, stack, strict=True)),
             torch.stack([b.pictures(x) for b, x in zip(batches, x_0, strict=True)]),
@@ -102,8 +113,8 @@ def train_together(
             torch.stack([batch.timesteps for batch in batches]),
             given_labels(denoisers[0], labels, batches),
         )
-        (losses.mean(1).sum() / batches[0].noise[0].numel()).backward()
-        clip_each([weights.grad for weights in stack], settings.max_grad_norm)
+        ((weights * losses).sum() / size).backward()
+        clip_each([values.grad for values in stack], settings.max_grad_norm)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()

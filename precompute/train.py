@@ -1,8 +1,9 @@
 """Train the denoiser: AdamW, warm-up, cosine decay and EMA (App. J.8); resumable."""
 
+import math
 import time
-from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 from diffusers.optimization import get_cosine_schedule_with_warmup
 from diffusers.training_utils import EMAModel
@@ -13,6 +14,7 @@ from core.datasets import Dataset
 from core.denoiser_file import denoiser_from_bytes, denoiser_to_bytes
 from core.diffusion import Denoiser, make_denoiser
 from core.draws import keyed_generator
+from precompute.batches import seen_rows, training_batch
 from precompute.progress import Bar
 from precompute.workspace import Workspace, write_atomically
 
@@ -34,66 +36,6 @@ def new_denoiser(config: CollectionConfig, dataset: Dataset) -> Denoiser:
     return denoiser
 
 
-def batch_indices(step: int, batch_size: int, num_examples: int, seed: int) -> Tensor:
-    """Return the examples of a training step, shape (batch_size,).
-
-    Steps walk through one random order of the examples after another.
-    """
-    first = step * batch_size
-    positions = torch.arange(first, first + batch_size)
-    orders = {
-        epoch: torch.randperm(
-            num_examples, generator=keyed_generator(seed, "order", epoch)
-        )
-        for epoch in (positions // num_examples).unique().tolist()
-    }
-    return torch.stack([
-        orders[p // num_examples][p % num_examples] for p in positions.tolist()
-    ])
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What one training step sees.
-
-    Attributes:
-        index: Positions of the pictures, shape (B,).
-        timesteps: Shape (B,).
-        noise: Shape (B, C, H, W).
-        drop: Whose label is dropped, shape (B,).
-        flip: What is mirrored, shape (B,).
-    """
-
-    index: Tensor
-    timesteps: Tensor
-    noise: Tensor
-    drop: Tensor
-    flip: Tensor
-
-    def to(self, device: torch.device | str) -> "Batch":
-        """Return the same batch on another device."""
-        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
-
-    def pictures(self, x_0: Tensor) -> Tensor:
-        """Return its clean examples out of all (N, C, H, W), mirrored where said."""
-        clean = x_0[self.index]
-        return torch.where(self.flip[:, None, None, None], clean.flip(-1), clean)
-
-
-def training_batch(
-    config: CollectionConfig, denoiser: Denoiser, num_examples: int, step: int
-) -> Batch:
-    """Return what a training step sees; it depends on the settings and the step."""
-    settings, seed = config.train, config.seed
-    index = batch_indices(step, settings.batch_size, num_examples, seed)
-    g = keyed_generator(seed, "training step", step)
-    timesteps = torch.randint(denoiser.num_train_timesteps, (len(index),), generator=g)
-    noise = torch.randn(len(index), *denoiser.shape, generator=g)
-    drop = torch.rand(len(index), generator=g) < config.model.label_dropout
-    flip = torch.rand(len(index), generator=g) < 0.5 * settings.horizontal_flip
-    return Batch(index, timesteps, noise, drop, flip)
-
-
 def train(
     config: CollectionConfig,
     dataset: Dataset,
@@ -106,12 +48,19 @@ def train(
     The result depends on the settings alone: the same noise is drawn at each step
     whether or not the run was interrupted.
 
+    With `train.common_draws` the images that `whole` has besides keep their turns, with
+    weight 0. The sum of the losses is divided by the batch size all the same, so that
+    the gradient of every other image stays as large as it is in the full training. So
+    leaving out image j lowers its weight in the mean over all N images by 1/N, which is
+    the epsilon of Eq. 4.
+
     Args:
         config: The settings.
         dataset: What to train on.
         workspace: Where checkpoints and the result lie.
         device: Where to compute.
-        whole: What the autoencoder is fitted to, where that is more than `dataset`.
+        whole: All images, where `dataset` is a part of them: the autoencoder is fitted
+            to them.
 
     Raises:
         ValueError: If a latent model is to be trained on mirrored pictures: mirroring
@@ -128,8 +77,11 @@ def train(
         return path.read_bytes()
 
     denoiser = new_denoiser(config, whole or dataset).to(device)
-    x_0 = encode_all(denoiser, dataset)
-    labels = torch.from_numpy(dataset.labels).to(device)
+    turns, kept = taking_turns(settings, dataset, whole)
+    x_0 = encode_all(denoiser, turns)
+    labels = torch.from_numpy(turns.labels).to(device)
+    # Per dimension, so one step size fits all.
+    size = math.prod(denoiser.shape)
 
     unet = denoiser.unet.train()
     parameters = list(unet.parameters())
@@ -141,12 +93,13 @@ def train(
         range(start, settings.num_steps), "train", settings.num_steps, initial=start
     )
     for step in bar:
-        batch = training_batch(config, denoiser, len(dataset), step).to(device)
+        batch = training_batch(config, denoiser, turns.ids, step)
+        batch = batch[seen_rows(batch, kept)]
+        weights, batch = kept[batch.index].to(device), batch.to(device)
         clean = batch.pictures(x_0)
         given = denoiser.dropped(labels[batch.index], batch.drop)
         losses = denoiser.losses(clean, batch.noise, batch.timesteps, given)
-        # Per dimension, so one step size fits all.
-        loss = losses.mean() / batch.noise[0].numel()
+        loss = (weights * losses).sum() / settings.batch_size / size
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
         optimizer.step()
@@ -170,6 +123,14 @@ def train(
     write_atomically(path, data)
     workspace.path("train", "checkpoint.safetensors").unlink(missing_ok=True)
     return data
+
+
+def taking_turns(
+    settings: TrainConfig, dataset: Dataset, whole: Dataset | None
+) -> tuple[Dataset, Tensor]:
+    """Return the images that have a turn, and their weights (N,): 0 where left out."""
+    turns = (settings.common_draws and whole) or dataset
+    return turns, torch.from_numpy(np.isin(turns.ids, dataset.ids)).float()
 
 
 def optimizers(parameters: list[Tensor], settings: TrainConfig) -> tuple:

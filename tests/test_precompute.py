@@ -18,9 +18,10 @@ from core.datasets import load_dataset
 from core.explorer import Lens, open_explorer
 from core.store import Collection, find_collection
 from precompute.__main__ import main
+from precompute.batches import batch_indices
 from precompute.build import build
 from precompute.curvature import curvature_samples
-from precompute.train import batch_indices, new_denoiser, train
+from precompute.train import new_denoiser, train
 from precompute.workspace import open_workspace
 
 ROOT = Path(__file__).parent.parent
@@ -64,7 +65,7 @@ def test_training_that_was_interrupted_ends_in_the_same_weights(tmp_path):
                     raise KeyboardInterrupt
                 return batch_indices(step, *args)
 
-            patch.setattr("precompute.train.batch_indices", failing)
+            patch.setattr("precompute.batches.batch_indices", failing)
             with pytest.raises(KeyboardInterrupt):
                 train(config, dataset, workspace)
     assert train(config, dataset, workspace) == straight

@@ -25,6 +25,7 @@ from core.denoiser_file import denoiser_from_bytes
 from core.draws import subset_mask
 from core.evidence import Evidence
 from precompute.__main__ import main
+from precompute.batches import batch_indices, training_batch
 from precompute.retrain import (
     Job,
     disjoint_jobs,
@@ -41,7 +42,7 @@ from precompute.retrain import (
     subset_jobs,
 )
 from precompute.together import clip_each
-from precompute.train import batch_indices, new_denoiser, training_batch
+from precompute.train import new_denoiser
 
 
 def tiny_config(**train):
@@ -89,7 +90,7 @@ def test_parts_and_resume_give_the_same_weights(config, dataset, tmp_path):
                 raise KeyboardInterrupt
             return batch_indices(step, *args)
 
-        patch.setattr("precompute.train.batch_indices", failing)
+        patch.setattr("precompute.batches.batch_indices", failing)
         with pytest.raises(KeyboardInterrupt):
             retrain_subsets(config, settings, dataset, shared, (1, 2))
     assert not list(shared.glob("*.safetensors"))

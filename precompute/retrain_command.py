@@ -1,0 +1,148 @@
+"""`python -m precompute retrain`: which models to train again, and what with."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from core.config import (
+    RETRAINING,
+    CollectionConfig,
+    DisjointConfig,
+    RemovalConfig,
+    RetrainConfig,
+    preset_of,
+)
+from core.datasets import load_dataset
+from core.denoiser_file import denoiser_from_bytes
+from core.evidence import evidence_folder, read_evidence
+from precompute.evidence import MeasureConfig
+from precompute.retrain import (
+    disjoint_jobs,
+    group_jobs,
+    missing_jobs,
+    named_groups,
+    removal_jobs,
+    retrain_folder,
+    retrain_jobs,
+    subset_jobs,
+)
+from precompute.same_seed import (
+    SameSeedConfig,
+    common_config,
+    same_seed_jobs,
+    train_and_measure,
+    write_masks,
+)
+from precompute.samples import make_samples
+from precompute.stages import trained_weights
+from precompute.workspace import open_workspace
+
+
+def add_retrain_options(stage: argparse.ArgumentParser) -> None:
+    """Add the options that say which models are trained again."""
+    stage.add_argument(
+        "--subsets",
+        type=int,
+        help="random halves, M; default: 32, 48 with gpu; with --same-seed removals of "
+        f"each size, default: {SameSeedConfig.num_subsets}",
+    )
+    stage.add_argument("--seeds", type=int, help="models of each, K")
+    other = stage.add_mutually_exclusive_group()
+    other.add_argument(
+        "--removals",
+        action="store_true",
+        help="instead, leave out what matters most for a sample",
+    )
+    other.add_argument(
+        "--disjoint",
+        action="store_true",
+        help="instead, pairs of models that share no picture, of growing size",
+    )
+    other.add_argument(
+        "--without",
+        action="append",
+        metavar="COLUMN[=VALUE]",
+        help="instead, leave out a group, or each value of a column in turn",
+    )
+    other.add_argument(
+        "--same-seed",
+        action="store_true",
+        help="instead, leave out random images from models that share initial weights, "
+        "order and noise; each is measured at once",
+    )
+    stage.add_argument(
+        "--missing",
+        action="store_true",
+        help="only models that the stored evidence has not measured",
+    )
+    stage.add_argument(
+        "--together",
+        type=int,
+        help="models trained at once; default: 16 on GPUs",
+    )
+
+
+def run_retrain(
+    config: CollectionConfig,
+    options: argparse.Namespace,
+    root: Path,
+    part: tuple[int, int],
+    device: str,
+) -> None:
+    """Train this process's share of the models without some of the pictures."""
+    if options.same_seed:
+        run_same_seed(config, options, root, part, device)
+        return
+    asked = {"num_subsets": options.subsets, "num_seeds": options.seeds}
+    settings = RETRAINING.get(preset_of(config), RetrainConfig())
+    settings = replace(settings, **{k: v for k, v in asked.items() if v is not None})
+    dataset = load_dataset(config.data)
+    folder = retrain_folder(config, options.work)
+    jobs = subset_jobs(config, settings, len(dataset), folder)
+    if options.removals:
+        evidence = read_evidence(evidence_folder(root, config))
+        jobs = removal_jobs(config, RemovalConfig(), evidence, folder)
+    elif options.disjoint:
+        jobs = disjoint_jobs(config, DisjointConfig(), len(dataset), folder)
+    elif options.without:
+        groups = named_groups(options.without, dataset)
+        jobs = group_jobs(config, RemovalConfig(), groups, dataset, folder)
+    if options.missing:
+        evidence = read_evidence(evidence_folder(root, config))
+        jobs = missing_jobs(jobs, config, evidence)
+    on_gpu = torch.device(device).type == "cuda"
+    together = options.together or (16 if on_gpu else 1)
+    retrain_jobs(config, dataset, jobs, part, device, together)
+
+
+def run_same_seed(
+    config: CollectionConfig,
+    options: argparse.Namespace,
+    root: Path,
+    part: tuple[int, int],
+    device: str,
+) -> None:
+    """Train and measure this process's share of the models that share all draws."""
+    asked = {"num_subsets": options.subsets, "num_seeds": options.seeds}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    dataset, workspace = load_dataset(config.data), open_workspace(config, options.work)
+    weights = trained_weights(config, dataset, workspace, device)
+    denoiser = denoiser_from_bytes(weights).to(device)
+    samples = make_samples(config, denoiser, dataset, workspace)
+    common = common_config(config)
+    folder = retrain_folder(common, options.work)
+    jobs = same_seed_jobs(common, SameSeedConfig(**asked), len(dataset), folder)
+    results = evidence_folder(root, config) / "same-seed"
+    results.mkdir(parents=True, exist_ok=True)
+    if part[0] == 0:
+        write_masks(jobs, results / "masks.parquet")
+    number, size = part
+    measure = MeasureConfig()
+    measure = replace(
+        measure, num_samples=min(measure.num_samples, len(samples["x_0"]))
+    )
+    train_and_measure(
+        common, dataset, jobs[number::size], samples, measure, results, device
+    )

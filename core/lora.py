@@ -5,13 +5,18 @@ theirs. What is kept of it are modules of `torch.nn`: a collection needs neither
 """
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+
+from core.adapter_files import ONLY, check_adapter
+from core.weight_files import PICKLES, quietly, read_weights
 
 PEFT_CONFIG = "adapter_config.json"
 PREFIXES = ("unet.", "text_encoder.")
+NAMES = ("pytorch_lora_weights", "adapter_model")  # as diffusers and peft write them
 _NOT_PLAIN = (
     "The LoRA is more than two small layers around each that it adapts (DoRA, a bias), "
     "or it adapts an embedding. Only plain LoRA of Linear and Conv2d layers can be "
@@ -102,128 +107,199 @@ def read_lora(folder: Path, unet: nn.Module, text_encoder: nn.Module | None) -> 
 
     Raises:
         FileNotFoundError: If there is nothing at the place.
-        ValueError: If it is no LoRA of this UNet, or of a kind that cannot be
-            attributed.
+        ValueError: If it is no LoRA of this UNet, not whole, or of a kind that cannot
+            be attributed.
     """
     if not folder.exists():
         raise FileNotFoundError(
             f"There is nothing at '{folder}'. Give the folder that peft or diffusers "
             "saved the LoRA in."
         )
-    is_peft = folder.is_dir() and (folder / PEFT_CONFIG).is_file()
+    if folder.is_dir() and (folder / PEFT_CONFIG).is_file():
+        read = _read_peft
+    elif hasattr(unet, "load_lora_adapter"):
+        read = _read_diffusers
+    else:
+        raise ValueError(
+            f"A {type(unet).__name__} takes a LoRA that peft saved, with its "
+            f"'{PEFT_CONFIG}'. Save it with peft's `save_pretrained`."
+        )
+    file = _weights_file(folder)
+    weights, facts = read_weights(file)
+    check_adapter(weights, file.name)
     try:
-        if is_peft:
-            _read_peft(folder, unet)
-        else:
-            _read_diffusers(_weights_file(folder), unet, text_encoder)
+        read(file, weights, facts, unet, text_encoder)
     except ImportError:
         raise ValueError(
             "A LoRA is read by peft and transformers, which are not installed. "
             "Install them with `pip install peft transformers`."
         ) from None
-    except _Refused as refusal:
-        raise ValueError(str(refusal)) from None
-    except _TROUBLE as error:
-        raise ValueError(_mismatch(folder, str(error))) from None
     keep_adapters(unet)
 
 
-class _Refused(Exception):
-    """What is refused for a reason of its own."""
+def _weights_file(place: Path) -> Path:
+    """Return the one file of weights at a place, safetensors before pickles.
 
-
-# What peft and diffusers raise for files that do not fit.
-_TROUBLE = (ValueError, TypeError, RuntimeError, LookupError, OSError, SafetensorError)
-
-
-def _mismatch(folder: Path, reason: str) -> str:
-    first_line = (reason.strip() or "no reason was given").splitlines()[0][:200]
-    return (
-        f"The LoRA '{folder.name}' could not be put around this model's layers: "
-        f"{first_line.rstrip('.')}. Give the model that it was trained on."
+    Raises:
+        ValueError: If there is none, or more than one.
+    """
+    if place.is_file():
+        return place
+    for endings in ((".safetensors",), PICKLES):
+        files = sorted(path for path in place.iterdir() if path.suffix in endings)
+        usual = [path for path in files if path.stem in NAMES]
+        if len(usual or files) == 1:
+            return (usual or files)[0]
+        if usual or files:
+            break
+    held = ", ".join(sorted(path.name for path in place.iterdir())[:8]) or "nothing"
+    raise ValueError(
+        f"'{place.name}' has no file that is clearly the LoRA's; it holds {held}. Give "
+        "the file of the LoRA itself, or the folder with its "
+        f"'{PEFT_CONFIG}'."
     )
 
 
-def _weights_file(place: Path) -> Path:
-    """Return the one file of weights at a place."""
-    if place.is_file():
-        return place
-    files = sorted(place.glob("*.safetensors"))
-    usual = [path for path in files if path.name == "pytorch_lora_weights.safetensors"]
-    if len(usual or files) != 1:
-        raise _Refused(
-            f"'{place.name}' holds {len(files)} files of weights (.safetensors) and no "
-            f"'{PEFT_CONFIG}'. Give the file of the LoRA itself."
-        )
-    return (usual or files)[0]
-
-
-def _read_peft(folder: Path, unet: nn.Module) -> None:
+def _read_peft(file: Path, weights: dict, facts: dict, unet: nn.Module, _) -> None:
     """Put what peft's `save_pretrained` wrote around the layers of a UNet."""
     from peft import PeftConfig, inject_adapter_in_model, set_peft_model_state_dict
-    from peft.utils import load_peft_weights
 
-    kind = json.loads((folder / PEFT_CONFIG).read_text()).get("peft_type")
+    where = f"'{PEFT_CONFIG}' beside '{file.name}'"
+    try:
+        settings = json.loads((file.parent / PEFT_CONFIG).read_text())
+        kind = settings.get("peft_type")
+        config = PeftConfig.from_pretrained(str(file.parent))
+    except Exception:  # peft raises many kinds, with advice on code
+        raise ValueError(
+            f"{where} cannot be read as peft's settings. Save the LoRA again."
+        ) from None
     if kind != "LORA":
-        raise _Refused(f"The adapter is a {kind}; only a LoRA can be attributed.")
-    config = PeftConfig.from_pretrained(str(folder))
+        raise ValueError(f"The adapter is of the kind {kind}. {ONLY}")
     if config.use_dora or config.lora_bias:
-        raise _Refused(_NOT_PLAIN)
+        raise ValueError(_NOT_PLAIN)
     if config.modules_to_save or config.bias != "none":
-        raise _Refused(
+        raise ValueError(
             "Whole layers or biases were trained beside the LoRA. Only a LoRA alone "
             "can be attributed."
         )
-    weights = {
+    plain = {
         name.removeprefix("base_model.model.").removeprefix("unet."): value
-        for name, value in load_peft_weights(str(folder), device="cpu").items()
+        for name, value in weights.items()
     }
-    inject_adapter_in_model(config, unet, state_dict=None)
-    found = set_peft_model_state_dict(unet, weights)
+    layers = _check_fits(plain, unet, file.name)
+    differ = ValueError(
+        f"{where} says of other layers or another rank than the weights do. Copy both "
+        "files of one LoRA."
+    )
+    try:
+        with quietly():
+            inject_adapter_in_model(config, unet, state_dict=None)
+            found = set_peft_model_state_dict(unet, plain)
+    except Exception:  # as above
+        raise differ from None
     missing = [name for name in found.missing_keys if ".lora_" in name]
-    if missing or found.unexpected_keys:
-        name = (missing or found.unexpected_keys)[0]
-        raise ValueError(f"the weights and the settings differ at '{name}'")
+    if missing or found.unexpected_keys or layers != _adapted(unet):
+        raise differ
 
 
-def _read_diffusers(file: Path, unet: nn.Module, text_encoder) -> None:
+def _read_diffusers(
+    file: Path, weights: dict, facts: dict, unet: nn.Module, text_encoder: nn.Module
+) -> None:
     """Put what diffusers' scripts write, or it converts, around a UNet's layers."""
     from diffusers.loaders import StableDiffusionLoraLoaderMixin as Loader
+    from diffusers.loaders.lora_base import LORA_ADAPTER_METADATA_KEY
+    from diffusers.utils import convert_unet_state_dict_to_peft
 
-    if not hasattr(unet, "load_lora_adapter"):
-        raise _Refused(
-            f"A {type(unet).__name__} takes a LoRA that peft saved, with its "
-            f"'{PEFT_CONFIG}'. Save it with peft's `save_pretrained`."
-        )
-    with safe_open(file, "pt") as opened:  # diffusers would leave it out in silence
-        if any("dora_scale" in name or "magnitude" in name for name in opened.keys()):
-            raise _Refused(_NOT_PLAIN)
-    weights, alphas, facts = Loader.lora_state_dict(
-        str(file.parent),
-        weight_name=file.name,
-        local_files_only=True,
-        use_safetensors=True,
-        return_lora_metadata=True,
-    )
+    number = len(weights)
+    try:
+        scales = json.loads(facts.get(LORA_ADAPTER_METADATA_KEY, "null"))
+        with quietly():
+            weights, alphas = Loader.lora_state_dict(weights, unet_config=unet.config)
+    except Exception:  # diffusers raises many kinds, with advice on code
+        raise ValueError(_unfit(file.name)) from None
     if not any(name.startswith(PREFIXES) for name in weights):
         weights = {f"unet.{name}": value for name, value in weights.items()}
-    if not any(name.startswith("unet.") for name in weights):
-        raise _Refused(
+    texts = {n: v for n, v in weights.items() if n.startswith("text_encoder.")}
+    own = {
+        name.removeprefix("unet."): value
+        for name, value in weights.items()
+        if name.startswith("unet.")
+    }
+    if not own:
+        raise ValueError(
             f"The LoRA '{file.name}' has no layer in the UNet; only those can be "
             "attributed."
         )
-    Loader.load_lora_into_unet(weights, alphas, unet, metadata=facts)
-    if any(name.startswith("text_encoder.") for name in weights):
-        Loader.load_lora_into_text_encoder(
-            weights, alphas, text_encoder, metadata=facts
-        )
+    own = convert_unet_state_dict_to_peft(own)
+    layers = _check_fits(own, unet, file.name)
+    if len(own) + len(texts) + len(alphas or ()) != number:
+        raise ValueError(_unfit(file.name))
+    try:
+        with quietly():
+            Loader.load_lora_into_unet(weights, alphas, unet, metadata=scales)
+            if texts:
+                Loader.load_lora_into_text_encoder(
+                    weights, alphas, text_encoder, metadata=scales
+                )
+    except Exception:  # as above
+        raise ValueError(_unfit(file.name)) from None
+    if layers != _adapted(unet) or len(texts) != 2 * len(_adapted(text_encoder)):
+        raise ValueError(_unfit(file.name))
+
+
+def _unfit(name: str, why: str = "") -> str:
+    why = f": {why}" if why else ""
+    return (
+        f"The LoRA '{name}' could not be put around this model's layers{why}. Give the "
+        "model that it was trained on."
+    )
+
+
+def _check_fits(weights: Mapping[str, Tensor], unet: nn.Module, name: str) -> set[str]:
+    """Return the layers that a LoRA adapts, if the UNet has them in its sizes.
+
+    Args:
+        weights: By peft's names, as `LAYER.lora_A.weight`.
+        unet: The model.
+        name: Of the file, for people.
+
+    Raises:
+        ValueError: If it has not; the first tensor that does not fit is named.
+    """
+    modules, layers = dict(unet.named_modules()), set()
+    for tensor, value in weights.items():
+        layer, _, part = tensor.partition(".lora_")
+        base = modules.get(layer)
+        if not isinstance(base, nn.Linear | nn.Conv2d):
+            why = f"it holds '{tensor}', and there is no such layer"
+            raise ValueError(_unfit(name, why))
+        rank_first = part.startswith("A")
+        found = value.shape[1:] if rank_first else value.shape[:1]
+        wanted = base.weight.shape[1:] if rank_first else base.weight.shape[:1]
+        if found != wanted:
+            why = (
+                f"'{tensor}' has the shape {tuple(value.shape)} and the layer "
+                f"{tuple(base.weight.shape)}"
+            )
+            raise ValueError(_unfit(name, why))
+        layers.add(layer)
+    return layers
+
+
+def _adapted(model: nn.Module | None) -> set[str]:
+    """Return the names of the layers that peft has adapted."""
+    from peft.tuners.lora import LoraLayer
+
+    if model is None:
+        return set()
+    return {name for name, part in model.named_modules() if isinstance(part, LoraLayer)}
 
 
 def keep_adapters(model: nn.Module) -> None:
     """Put a `LowRank` in the place of every layer that peft adapted; freeze the rest.
 
     Raises:
-        ValueError: If there is none, or one of another form.
+        ValueError: If there is none, one of another form, or none changes anything.
     """
     from peft.tuners import lora
 
@@ -232,7 +308,8 @@ def keep_adapters(model: nn.Module) -> None:
             continue
         (adapter,) = layer.active_adapters
         plain = isinstance(layer, lora.Linear | lora.Conv2d)
-        if not plain or layer.use_dora.get(adapter) or layer.lora_bias.get(adapter):
+        more = layer.lora_variant.get(adapter) or layer.lora_bias.get(adapter)
+        if not plain or more:
             raise ValueError(_NOT_PLAIN)
         model.set_submodule(
             name,
@@ -243,11 +320,28 @@ def keep_adapters(model: nn.Module) -> None:
                 float(layer.scaling[adapter]),
             ),
         )
-    if not low_rank_layers(model):
+    added = low_rank_layers(model)
+    if not added:
         raise ValueError(
             "The LoRA adapts no layer of this model. Give the model that it was "
             "trained on."
         )
+    for name, layer in added.items():
+        if not math.isfinite(layer.scale):
+            raise ValueError(
+                f"The LoRA's alpha around '{name}' is no number ({layer.scale}). Save "
+                "it again."
+            )
+    if not any(_changes(layer) for layer in added.values()):
+        raise ValueError(
+            "The LoRA changes nothing: around each layer its alpha, or one of the two "
+            "small layers, is zero. Give one that was trained."
+        )
     for part in model.modules():  # what peft leaves behind, which nothing reads
         part.__dict__.pop("peft_config", None)
     train_adapters_only(model)
+
+
+def _changes(layer: LowRank) -> bool:
+    """Return whether an adapter adds anything to its layer's output."""
+    return bool(layer.scale and layer.down.weight.any() and layer.up.weight.any())

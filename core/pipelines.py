@@ -23,6 +23,7 @@ from core.diffusion import MOST_AT_ONCE, PASS_BYTES, Denoiser, picture_factor
 from core.lora import read_lora
 from core.parameters import parameter_layout
 from core.prompts import TextConditioned, embed_texts, read_text_encoder
+from core.weight_files import load_whole
 
 UNETS = {"UNet2DModel": UNet2DModel, "UNet2DConditionModel": UNet2DConditionModel}
 AUTOENCODERS = {"AutoencoderKL": ("kl", AutoencoderKL), "VQModel": ("vq", VQModel)}
@@ -205,7 +206,7 @@ def read_unet(folder: Path) -> UNet2DModel | UNet2DConditionModel:
             f"The model embeds its classes by '{settings['class_embed_type']}'; only "
             "a table of classes (num_class_embeds) can be read."
         )
-    unet = _loaded(UNETS[kind], place)
+    unet = load_whole(UNETS[kind], place, torch_dtype=torch.float32)
     if unet.config.out_channels != unet.config.in_channels:
         raise ValueError(
             f"The model gives {unet.config.out_channels} channels for "
@@ -235,20 +236,6 @@ def check_text_unet(settings: dict) -> None:
             f"The model takes {given} channels and gives {made}: it is also shown a "
             "picture, as for inpainting. Only models of a text alone can be attributed."
         )
-
-
-def _loaded(kind: type, place: Path) -> nn.Module:
-    """Return a module from its folder; what diffusers raises becomes one sentence."""
-    try:
-        return kind.from_pretrained(
-            place, local_files_only=True, torch_dtype=torch.float32
-        )
-    except Exception as error:  # diffusers raises many kinds, with long texts
-        first_line = str(error).strip().splitlines()[0][:200]
-        raise ValueError(
-            f"The weights in '{place.name}' could not be read: {first_line} Save the "
-            "model again with `save_pretrained`."
-        ) from None
 
 
 def read_scheduler(folder: Path) -> DDPMScheduler:
@@ -312,7 +299,7 @@ def read_autoencoder(
             "The autoencoder shifts its latents, which is not supported. Only a "
             "scaling_factor is."
         )
-    autoencoder = _loaded(AUTOENCODERS[kind][1], place)
+    autoencoder = load_whole(AUTOENCODERS[kind][1], place, torch_dtype=torch.float32)
     if autoencoder.config.latent_channels != unet.config.in_channels:
         raise ValueError(
             f"The autoencoder has {autoencoder.config.latent_channels} channels and "

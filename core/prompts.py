@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from core.weight_files import load_whole, quietly
+
 EMBEDDED_AT_ONCE = 32  # texts
 
 
@@ -60,18 +62,16 @@ def read_text_encoder(folder: Path) -> tuple:
             "with `pip install transformers`."
         ) from None
     try:
-        tokenizer = CLIPTokenizer.from_pretrained(
-            folder / "tokenizer", local_files_only=True
-        )
-        encoder = CLIPTextModel.from_pretrained(
-            folder / "text_encoder", local_files_only=True, dtype=torch.float32
-        )
-    except Exception as error:  # transformers raises many kinds, with long texts
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        with quietly():
+            tokenizer = CLIPTokenizer.from_pretrained(
+                folder / "tokenizer", local_files_only=True
+            )
+    except Exception:  # transformers raises many kinds, with advice on code
         raise ValueError(
-            "The text encoder could not be read as CLIP's, the only kind that is "
-            f"known: {first_line[:200].rstrip('.')}. Save the model again."
+            "The 'tokenizer' folder could not be read as CLIP's, the only kind that is "
+            "known. Save the model again with `save_pretrained`."
         ) from None
+    encoder = load_whole(CLIPTextModel, folder / "text_encoder", dtype=torch.float32)
     return tokenizer, encoder.eval().requires_grad_(False)
 
 

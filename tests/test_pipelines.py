@@ -195,14 +195,6 @@ WRONG = {
         lambda f: changed(f, SCHEDULER, prediction_type="flow"),
         "predicts 'flow'",
     ),
-    "no weights": (
-        lambda f: next((f / "unet").glob("*.safetensors")).unlink(),
-        "weights in 'unet' could not be read",
-    ),
-    "damaged weights": (
-        lambda f: next((f / "unet").glob("*.safetensors")).write_bytes(b"0" * 99),
-        "weights in 'unet' could not be read",
-    ),
     "no scheduler": (lambda f: (f / SCHEDULER).unlink(), "no 'scheduler' folder"),
     "no JSON": (lambda f: (f / UNET).write_text("{"), "is no JSON"),
     "latents alone": (

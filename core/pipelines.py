@@ -5,12 +5,13 @@ diffusers' training examples write it, and that of a StableDiffusionPipeline, wi
 without a LoRA. Nothing is fetched from anywhere.
 """
 
-import json
-from pathlib import Path
+import inspect
 
+import diffusers
 import torch
 from diffusers import (
     AutoencoderKL,
+    DDIMScheduler,
     DDPMScheduler,
     UNet2DConditionModel,
     UNet2DModel,
@@ -21,8 +22,14 @@ from torch import Tensor, nn
 from core.config import ModelConfig
 from core.diffusion import MOST_AT_ONCE, PASS_BYTES, Denoiser, picture_factor
 from core.lora import read_lora
+from core.model_folders import SavedModel, read_settings
 from core.parameters import parameter_layout
-from core.prompts import TextConditioned, embed_texts, read_text_encoder
+from core.prompts import (
+    TextConditioned,
+    embed_texts,
+    read_text_encoder,
+    read_tokenizer,
+)
 from core.weight_files import load_whole
 
 UNETS = {"UNet2DModel": UNet2DModel, "UNet2DConditionModel": UNet2DConditionModel}
@@ -39,6 +46,7 @@ SCHEDULE = (
     "clip_sample_range",
 )
 PREDICTIONS = ("epsilon", "v_prediction", "sample")
+BETAS = ("linear", "scaled_linear", "squaredcos_cap_v2")  # that DDIM can make
 CLIPPING = ("DDPMScheduler", "DDIMScheduler")  # that clip if they do not say
 # Of a text-to-image UNet: settings that ask for more than a text, and what they mean.
 MORE_THAN_TEXT = {
@@ -50,62 +58,57 @@ MORE_THAN_TEXT = {
 }
 
 
-def read_pipeline(
-    folder: Path, lora: Path | None = None, captions: tuple[str, ...] = ()
-) -> Denoiser:
-    """Return the model in a folder that diffusers saved, in float32, to evaluate.
+def read_pipeline(saved: SavedModel, captions: tuple[str, ...] = ()) -> Denoiser:
+    """Return a model that diffusers saved, in float32, to evaluate.
 
     A model that cannot be attributed is a ValueError that says why.
 
     Args:
-        folder: Of a pipeline.
-        lora: Folder of a LoRA, which is then all that is attributed.
+        saved: Where it lies, and which of its parts are wanted.
         captions: The texts that a text-to-image model is to know, its classes.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
     """
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"There is no folder '{folder}'. Give the folder that "
-            "`pipeline.save_pretrained` wrote."
-        )
-    unet = read_unet(folder)
-    scheduler = read_scheduler(folder)
-    autoencoder = read_autoencoder(folder, unet)
+    unet = read_unet(saved)
+    scheduler = read_scheduler(saved)
+    autoencoder = read_autoencoder(saved, unet)
     null_label, most_at_once = None, MOST_AT_ONCE
     if isinstance(unet, UNet2DConditionModel):
         null_label, most_at_once = len(captions), examples_at_once(unet.config)
-        unet = with_texts(folder, unet, lora, captions)
+        unet = with_texts(saved, unet, captions)
     else:
         if unet.config.num_class_embeds is not None:
             null_label = add_null_label(unet)
-        if lora is not None:
-            read_lora(lora, unet, None)
+        if saved.lora is not None:
+            read_lora(saved.lora, unet, None)
     denoiser = Denoiser(unet, scheduler, autoencoder, null_label, most_at_once)
     return denoiser.float().eval()
 
 
 def with_texts(
-    folder: Path,
-    unet: UNet2DConditionModel,
-    lora: Path | None,
-    captions: tuple[str, ...],
+    saved: SavedModel, unet: UNet2DConditionModel, captions: tuple[str, ...]
 ) -> TextConditioned:
     """Return a UNet with its LoRA and its texts.
 
     Raises:
-        ValueError: If the text encoder is of another model.
+        ValueError: If a part is not there, or the text encoder is of another model.
     """
-    tokenizer, encoder = read_text_encoder(folder)
+    places = {part: saved.part(part) for part in ("tokenizer", "text_encoder")}
+    for part, place in places.items():
+        if place is None:
+            raise ValueError(
+                f"The model is conditional on text, but there is no '{part}' folder "
+                "beside 'unet'. Give the whole folder that `pipeline.save_pretrained` "
+                "wrote."
+            )
+    tokenizer = read_tokenizer(places["tokenizer"])
+    encoder = read_text_encoder(places["text_encoder"])
     width = encoder.config.hidden_size
     if width != unet.config.cross_attention_dim:
         raise ValueError(
             f"The text encoder gives {width} numbers a token and the model takes "
             f"{unet.config.cross_attention_dim}. They do not belong together."
         )
-    if lora is not None:
-        read_lora(lora, unet, encoder)
+    if saved.lora is not None:
+        read_lora(saved.lora, unet, encoder)
     table = embed_texts(tokenizer, encoder, (*captions, ""))
     return TextConditioned(unet, captions, table)
 
@@ -145,31 +148,7 @@ def output_bytes(config: dict) -> int:
     return total
 
 
-def settings_of(folder: Path, *names: str) -> tuple[Path, dict]:
-    """Return the first of several sub-folders that exists, and its settings.
-
-    Raises:
-        ValueError: If there is none, or its settings cannot be read.
-    """
-    for name in names:
-        for file in ("config.json", "scheduler_config.json"):
-            path = folder / name / file
-            if not path.is_file():
-                continue
-            try:
-                return path.parent, json.loads(path.read_text())
-            except ValueError:
-                raise ValueError(
-                    f"'{name}/{file}' is no JSON. Save the model again."
-                ) from None
-    found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
-    raise ValueError(
-        f"'{folder.name}' has no '{names[0]}' folder with its settings; it holds "
-        f"{found}. Give the folder that `pipeline.save_pretrained` wrote."
-    )
-
-
-def read_unet(folder: Path) -> UNet2DModel | UNet2DConditionModel:
+def read_unet(saved: SavedModel) -> UNet2DModel | UNet2DConditionModel:
     """Return the UNet.
 
     Raises:
@@ -179,12 +158,13 @@ def read_unet(folder: Path) -> UNet2DModel | UNet2DConditionModel:
         "transformer": "a diffusion transformer (as SD 3 or Flux)",
         "controlnet": "steered by a ControlNet",
     }.items():
-        if (folder / part).is_dir():
+        if (saved.folder / part).is_dir():
             raise ValueError(
                 f"The model is {what}; only a UNet that is conditional on a text, a "
                 "class or nothing can be attributed."
             )
-    place, settings = settings_of(folder, "unet")
+    place = saved.unet_folder()
+    settings = read_settings(place / "config.json")
     kind = settings.get("_class_name", "an unknown class")
     if kind not in UNETS:
         raise ValueError(
@@ -238,13 +218,13 @@ def check_text_unet(settings: dict) -> None:
         )
 
 
-def read_scheduler(folder: Path) -> DDPMScheduler:
+def read_scheduler(saved: SavedModel) -> DDPMScheduler:
     """Return the noise schedule that the model was trained with.
 
     Raises:
         ValueError: If its loss or its noise levels are not those of a DDPM.
     """
-    _, settings = settings_of(folder, "scheduler")
+    settings = read_settings(saved.scheduler_file())
     kind = settings.get("_class_name", "an unknown class")
     if "num_train_timesteps" not in settings or "beta_schedule" not in settings:
         raise ValueError(
@@ -269,18 +249,51 @@ def read_scheduler(folder: Path) -> DDPMScheduler:
         )
     kept = {"clip_sample": kind in CLIPPING}
     kept |= {name: settings[name] for name in SCHEDULE if name in settings}
-    return DDPMScheduler(**kept, variance_type="fixed_small")  # App. J.3
+    try:
+        DDIMScheduler(**kept)  # knows fewer kinds of betas, and draws the gallery
+        return DDPMScheduler(**kept, variance_type="fixed_small")  # App. J.3
+    except NotImplementedError:
+        raise ValueError(
+            f"The noise schedule's beta_schedule is '{kept['beta_schedule']}', which "
+            f"DDIM does not have; it has {', '.join(BETAS)}. Only models of these can "
+            "be attributed."
+        ) from None
+    except Exception:  # from settings of any kind, with a library's words
+        raise ValueError(
+            f"The noise schedule cannot be made from the settings of the {kind}: "
+            f"{', '.join(f'{name} {value}' for name, value in kept.items())}. Save the "
+            "model again with `save_pretrained`."
+        ) from None
+
+
+def unused_settings(saved: SavedModel) -> list[str]:
+    """Return the settings of the scheduler that change nothing here, as NAME VALUE.
+
+    Those that only a sampler heeds, where they are not what its class has anyway.
+    Samples are drawn by DDIM and DDPM with a fixed small variance, as in App. J.3.
+    """
+    settings = read_settings(saved.scheduler_file())
+    kind = getattr(diffusers, settings.get("_class_name", ""), None)
+    usual = {} if kind is None else inspect.signature(kind.__init__).parameters
+    unused = []
+    for name, value in settings.items():
+        default = usual[name].default if name in usual else None
+        given = "fixed_small" if name == "variance_type" else default
+        if not name.startswith("_") and name not in SCHEDULE and value != given:
+            unused.append(f"{name} {value}")
+    return unused
 
 
 def read_autoencoder(
-    folder: Path, unet: UNet2DModel | UNet2DConditionModel
+    saved: SavedModel, unet: UNet2DModel | UNet2DConditionModel
 ) -> nn.Module | None:
     """Return the autoencoder of a latent model, None for a pixel model.
 
     Raises:
         ValueError: If its kind or its latents do not fit.
     """
-    if not any((folder / name).is_dir() for name in ("vae", "vqvae")):
+    place = saved.part("vae", "vqvae")
+    if place is None:
         if unet.config.in_channels not in (1, 3):
             raise ValueError(
                 f"The model has {unet.config.in_channels} channels, so it is one of "
@@ -288,7 +301,7 @@ def read_autoencoder(
                 "it."
             )
         return None
-    place, settings = settings_of(folder, "vae", "vqvae")
+    settings = read_settings(place / "config.json")
     kind = settings.get("_class_name", "an unknown class")
     if kind not in AUTOENCODERS:
         raise ValueError(

@@ -41,38 +41,48 @@ class TextConditioned(nn.Module):
         return self.unet(x_t, timesteps, encoder_hidden_states=texts)
 
 
-def read_text_encoder(folder: Path) -> tuple:
-    """Return tokenizer and text encoder of a pipeline that diffusers saved.
+def read_tokenizer(folder: Path):
+    """Return the tokenizer in a folder.
 
     Raises:
-        ValueError: If one is not there, cannot be read, or is of another kind.
+        ValueError: If it cannot be read, or is of another kind.
     """
-    for part in ("tokenizer", "text_encoder"):
-        if not (folder / part).is_dir():
-            raise ValueError(
-                f"The model is conditional on text, but there is no '{part}' folder "
-                "beside 'unet'. Give the whole folder that `pipeline.save_pretrained` "
-                "wrote."
-            )
+    transformers = _transformers()
     try:
-        from transformers import CLIPTextModel, CLIPTokenizer
+        with quietly():
+            return transformers.CLIPTokenizer.from_pretrained(
+                folder, local_files_only=True
+            )
+    except Exception:  # transformers raises many kinds, with advice on code
+        raise ValueError(
+            f"The '{folder.name}' folder could not be read as CLIP's, the only kind "
+            "that is known. Save the model again with `save_pretrained`."
+        ) from None
+
+
+def read_text_encoder(folder: Path) -> nn.Module:
+    """Return the text encoder in a folder, in float32, to evaluate.
+
+    Errors of `load_whole` pass through.
+    """
+    kind = _transformers().CLIPTextModel
+    return load_whole(kind, folder, dtype=torch.float32).eval().requires_grad_(False)
+
+
+def _transformers():
+    """Return the library.
+
+    Raises:
+        ValueError: If it is not installed.
+    """
+    try:
+        import transformers
     except ImportError:
         raise ValueError(
             "Texts are embedded by transformers, which is not installed. Install it "
             "with `pip install transformers`."
         ) from None
-    try:
-        with quietly():
-            tokenizer = CLIPTokenizer.from_pretrained(
-                folder / "tokenizer", local_files_only=True
-            )
-    except Exception:  # transformers raises many kinds, with advice on code
-        raise ValueError(
-            "The 'tokenizer' folder could not be read as CLIP's, the only kind that is "
-            "known. Save the model again with `save_pretrained`."
-        ) from None
-    encoder = load_whole(CLIPTextModel, folder / "text_encoder", dtype=torch.float32)
-    return tokenizer, encoder.eval().requires_grad_(False)
+    return transformers
 
 
 @torch.no_grad()

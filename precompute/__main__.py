@@ -24,11 +24,13 @@ from core.evidence_tables import TABLES, make_table
 from core.explorer import Cancelled, Lens, open_explorer
 from core.files import is_full, trouble
 from core.lenses import MEASUREMENTS, METHODS, parse_region, parse_timesteps
+from core.model_folders import SavedModel
 from core.pipelines import read_pipeline
 from core.projection import PROJECTIONS
 from core.prompts import TextConditioned, check_captions
 from core.recipes import RECIPES, named_config, with_settings
 from core.texts import one_line, safe_csv
+from core.trial import try_out
 from precompute.answers import store_answers
 from precompute.attribute import DIGITS, answer_table, attribute, write_table
 from precompute.build import build
@@ -41,6 +43,7 @@ from precompute.own import (
     Prompts,
     Selection,
     describe_model,
+    describe_saved,
     import_model,
     inspect_data,
     make_own,
@@ -139,11 +142,22 @@ def parser() -> argparse.ArgumentParser:
     look.add_argument("path", type=Path)
     add_selection(look)
     model = verbs.add_parser("import-model", help="read a model that diffusers saved")
-    model.add_argument("folder", type=Path, help="that save_pretrained wrote")
+    model.add_argument(
+        "folder", type=Path, help="of a pipeline, a checkpoint of training, or a UNet"
+    )
     model.add_argument("--collection", help="of it; default: only say what it is")
     model.add_argument("--data", type=Path, metavar="PATH", help="what it was shown")
     model.add_argument(
         "--lora", type=Path, metavar="PATH", help="a LoRA: attribute its layers alone"
+    )
+    model.add_argument(
+        "--unet", metavar="NAME", help="its sub-folder, such as unet_ema"
+    )
+    model.add_argument(
+        "--scheduler",
+        type=Path,
+        metavar="PATH",
+        help="folder or file of the noise schedule, where the model has none",
     )
     texts = model.add_argument_group("the texts of a text-to-image model's pictures")
     texts.add_argument("--caption", default="", metavar="COLUMN", help="that has them")
@@ -267,8 +281,12 @@ def chosen_config(options: argparse.Namespace) -> CollectionConfig:
 
 def run_import(options: argparse.Namespace) -> None:
     """Say what a saved model is; with its pictures, make a collection's settings."""
-    denoiser = read_pipeline(options.folder, options.lora)
-    print("\n".join(describe_model(denoiser)))
+    saved = SavedModel(
+        options.folder, options.lora, options.unet or "", options.scheduler
+    )
+    denoiser = read_pipeline(saved)
+    try_out(denoiser)
+    print("\n".join([*describe_model(denoiser), *describe_saved(saved)]))
     if options.collection is None and options.data is None:
         return
     if options.collection is None or options.data is None:
@@ -285,14 +303,7 @@ def run_import(options: argparse.Namespace) -> None:
             )
         chosen = replace(chosen, prompts=Prompts(options.caption, options.prompt))
     del denoiser  # a large one need not be in memory twice
-    import_model(
-        options.folder,
-        options.collection,
-        options.data,
-        chosen,
-        options.set,
-        options.lora,
-    )
+    import_model(saved, options.collection, options.data, chosen, options.set)
     print(f"Next: python -m precompute build --collection {options.collection}")
 
 

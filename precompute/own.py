@@ -21,14 +21,16 @@ from core.datasets import dataset_path
 from core.denoiser_file import denoiser_to_bytes
 from core.diffusion import Denoiser
 from core.lora import low_rank_layers
+from core.model_folders import SavedModel
 from core.parameters import parameter_layout
 from core.pipelines import (
     model_settings,
     picture_channels,
     picture_size,
     read_pipeline,
+    unused_settings,
 )
-from core.prompts import TextConditioned, cut_texts, read_text_encoder
+from core.prompts import TextConditioned, cut_texts, read_tokenizer
 from core.recipes import RECIPES, check_name, recipe_size, save_own, with_settings
 from core.sets import SHOWN, Summary, inspect, write_set
 from core.sources import Record, Source, find_source, opened, selected
@@ -252,6 +254,17 @@ def data_settings(
     return settings, summary
 
 
+def describe_saved(saved: SavedModel) -> list[str]:
+    """Return which parts of a saved model were taken, and which settings were not."""
+    lines = saved.remarks()
+    if unused := unused_settings(saved):
+        lines.append(
+            f"scheduler settings that are not used: {', '.join(unused)}; samples are "
+            "drawn by DDIM or DDPM, clipped as trained, with a fixed small variance"
+        )
+    return lines
+
+
 def describe_model(denoiser: Denoiser) -> list[str]:
     """Return what a model is and what of it is attributed, a line for each thing."""
     layout = parameter_layout(denoiser.unet)
@@ -300,12 +313,11 @@ def describe_model(denoiser: Denoiser) -> list[str]:
 
 
 def import_model(
-    folder: Path,
+    saved: SavedModel,
     name: str,
     path: Path,
     selection: Selection,
     changes: list[str],
-    lora: Path | None = None,
 ) -> CollectionConfig:
     """Return the settings of a collection around a model that diffusers saved.
 
@@ -313,18 +325,18 @@ def import_model(
     pass through.
 
     Args:
-        folder: Of the pipeline.
+        saved: Where the model lies, with the LoRA, if any, that was trained on the
+            pictures.
         name: Of the collection.
         path: Where the pictures lie that the model was trained on.
         selection: Which of them.
         changes: As for `with_settings`.
-        lora: Folder of a LoRA that was trained on the pictures.
 
     Raises:
         ValueError: If the pictures do not have the model's classes.
     """
     check_name(name)
-    denoiser = read_pipeline(folder, lora)
+    denoiser = read_pipeline(saved)
     conditional = isinstance(denoiser.unet, TextConditioned)
     if conditional != (selection.prompts is not None):
         prompts = (selection.prompts or Prompts()) if conditional else None
@@ -333,8 +345,8 @@ def import_model(
     classes = len(summary.values.get("label") or ())
     if conditional:
         captions = distinct_captions(data)
-        print("\n".join(described_captions(folder, captions, summary)))
-        denoiser = read_pipeline(folder, lora, captions)
+        print("\n".join(described_captions(saved, captions, summary)))
+        denoiser = read_pipeline(saved, captions)
     elif denoiser.null_label is None:
         data = replace(data, label_columns=())
     elif classes != denoiser.null_label:
@@ -371,13 +383,13 @@ def distinct_captions(data: DataConfig) -> tuple[str, ...]:
 
 
 def described_captions(
-    folder: Path, captions: tuple[str, ...], summary: Summary
+    saved: SavedModel, captions: tuple[str, ...], summary: Summary
 ) -> list[str]:
     """Return what was seen of the texts, a line for each thing."""
     lines = [f"captions: {len(captions):,} different"]
     if empty := (summary.values.get("caption") or {}).get(""):
         lines[0] += f"; pictures without one, taken with the empty text: {empty:,}"
-    if cut := cut_texts(read_text_encoder(folder)[0], captions):
+    if cut := cut_texts(read_tokenizer(saved.part("tokenizer")), captions):
         lines.append(f"longer than the text encoder reads, and cut: {cut:,}")
     return lines
 

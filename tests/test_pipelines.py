@@ -17,6 +17,7 @@ from diffusers import (
 from torch.nn import functional as F
 
 from core.explorer import Lens, open_explorer
+from core.model_folders import SavedModel
 from core.pipelines import picture_size, read_pipeline
 from core.recipes import named_config
 from tests import layouts
@@ -93,7 +94,7 @@ def test_a_pixel_model_is_read_as_it_was(tmp_path):
     scheduler = DDPMScheduler(500, beta_schedule="squaredcos_cap_v2")
     model = unet()
     DDPMPipeline(model, scheduler).save_pretrained(tmp_path)
-    denoiser = read_pipeline(tmp_path)
+    denoiser = read_pipeline(SavedModel(tmp_path))
     generator = torch.Generator().manual_seed(0)
     clean, noise = torch.randn(2, 5, 3, 16, 16, generator=generator)
     timesteps = torch.tensor([0, 7, 100, 250, 499])
@@ -111,7 +112,7 @@ def test_every_prediction_type_has_its_own_target(prediction, tmp_path):
     scheduler = DDIMScheduler(prediction_type=prediction)
     unet().save_pretrained(tmp_path / "unet")
     scheduler.save_pretrained(tmp_path / "scheduler")
-    denoiser = read_pipeline(tmp_path)
+    denoiser = read_pipeline(SavedModel(tmp_path))
     clean, noise = torch.randn(2, 3, 3, 16, 16)
     timesteps = torch.tensor([1, 500, 999])
     expected = {
@@ -130,7 +131,7 @@ def test_latents_are_scaled_as_diffusers_does(kind, tmp_path):
     unet(8, channels).save_pretrained(tmp_path / "unet")
     DDIMScheduler().save_pretrained(tmp_path / "scheduler")
     autoencoder.save_pretrained(tmp_path / ("vqvae" if kind == "vq" else "vae"))
-    denoiser = read_pipeline(tmp_path)
+    denoiser = read_pipeline(SavedModel(tmp_path))
     images = torch.rand(2, 3, 16, 16) * 2 - 1
     with torch.no_grad():
         encoded = autoencoder.encode(images)
@@ -147,7 +148,7 @@ def test_a_class_conditional_model_gets_a_class_for_none(tmp_path):
     model = unet(num_class_embeds=5)
     model.save_pretrained(tmp_path / "unet")
     DDPMScheduler().save_pretrained(tmp_path / "scheduler")
-    denoiser = read_pipeline(tmp_path)
+    denoiser = read_pipeline(SavedModel(tmp_path))
     x_t, timesteps = torch.randn(3, 3, 16, 16), torch.tensor([1, 500, 999])
     labels = torch.tensor([0, 4, 2])
     with torch.no_grad():
@@ -213,7 +214,7 @@ def test_what_cannot_be_attributed_is_refused_in_a_sentence(spoil, said, tmp_pat
     DDPMPipeline(unet(), DDPMScheduler()).save_pretrained(tmp_path)
     spoil(tmp_path)
     with pytest.raises(ValueError, match="^[^\n]*$") as found:
-        read_pipeline(tmp_path)
+        read_pipeline(SavedModel(tmp_path))
     assert said in str(found.value)
 
 

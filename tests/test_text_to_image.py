@@ -19,6 +19,7 @@ from core.explorer import Lens, open_explorer
 from core.gradients import fold_gradients
 from core.lora import low_rank_layers
 from core.measurements import loss
+from core.model_folders import SavedModel
 from core.parameters import (
     attributed_parameters,
     flatten_gradients,
@@ -71,7 +72,7 @@ def saved(tmp_path_factory) -> dict:
 
 def adapted(saved, kind: str = "peft", dtype=torch.float64):
     """Return a denoiser in a floating point type."""
-    denoiser = read_pipeline(saved["model"], saved[kind], CAPTIONS)
+    denoiser = read_pipeline(SavedModel(saved["model"], saved[kind]), CAPTIONS)
     return denoiser.to(dtype)
 
 
@@ -331,7 +332,7 @@ def test_what_cannot_be_attributed_is_refused_in_a_sentence(
     shutil.copytree(saved["model"], tmp_path / "model")
     spoil(tmp_path / "model")
     with pytest.raises(ValueError, match="^[^\n]*$") as found:
-        read_pipeline(tmp_path / "model")
+        read_pipeline(SavedModel(tmp_path / "model"))
     assert said in str(found.value)
 
 

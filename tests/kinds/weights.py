@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from core.lora import low_rank_layers, read_lora
+from core.model_folders import SavedModel
 from core.pipelines import read_pipeline, read_unet
 from core.prompts import read_text_encoder
 from precompute.own import describe_model
@@ -53,13 +54,14 @@ def copied(kind: str, folder: Path) -> Path:
 
 def read(folder: Path) -> Found:
     """Return what is said of a model."""
-    return Found("\n".join(describe_model(read_pipeline(folder, None, CAPTIONS))))
+    return Found("\n".join(describe_model(read_pipeline(SavedModel(folder), CAPTIONS))))
 
 
 @cache
 def parts() -> tuple:
     """Return the UNet and the text encoder that LoRAs are put around."""
-    return read_unet(saved("texts")), read_text_encoder(saved("texts"))[1]
+    model = SavedModel(saved("texts"))
+    return read_unet(model), read_text_encoder(model.part("text_encoder"))
 
 
 def adapted(place: Path) -> Found:

@@ -1,0 +1,168 @@
+"""Where the parts of a saved model lie: in a pipeline, a checkpoint, or a bare UNet.
+
+`pipeline.save_pretrained` writes a folder for each part. The checkpoints of diffusers'
+training scripts, `checkpoint-500`, hold the UNet alone, perhaps beside a running
+average of its weights, `unet_ema`, and the states of the optimizer, which nothing here
+opens. This file knows which folder is which, and nothing of what is in them.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+SETTINGS = ("config.json", "scheduler_config.json")
+WRITTEN = "Give the folder that `pipeline.save_pretrained` wrote."
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A model that others saved, and which of its parts are wanted.
+
+    Attributes:
+        folder: Of a pipeline, of a checkpoint, or of a UNet alone.
+        lora: Folder or file of a LoRA, which is then all that is attributed.
+        unet: The sub-folder of the UNet; "" for the usual one.
+        scheduler: File or folder of the noise schedule; None for the model's own.
+    """
+
+    folder: Path
+    lora: Path | None = None
+    unet: str = ""
+    scheduler: Path | None = None
+
+    def unet_folder(self) -> Path:
+        """Return the folder of the UNet.
+
+        Raises:
+            ValueError: If there is none.
+            FileNotFoundError: If there is no such folder at all.
+        """
+        if self.folder.is_file():
+            raise ValueError(
+                f"'{self.folder.name}' is a file. Convert it to diffusers' folders "
+                "with `StableDiffusionPipeline.from_single_file(...)` and its "
+                "`save_pretrained`, and give the folder."
+            )
+        if not self.folder.is_dir():
+            raise FileNotFoundError(f"There is no folder '{self.folder}'. {WRITTEN}")
+        for place in (self.folder / (self.unet or "unet"), self._itself()):
+            if place is not None and (place / "config.json").is_file():
+                return place
+        raise ValueError(self._no_unet())
+
+    def _itself(self) -> Path | None:
+        """Return the folder if it may be that of a UNet alone."""
+        bare = not self.unet and not (self.folder / "unet").is_dir()
+        return self.folder if bare else None
+
+    def _no_unet(self) -> str:
+        """Return what is there in the place of a UNet, and what to do."""
+        names = sorted(path.name for path in self.folder.iterdir())
+        unets = [
+            name for name in names if (self.folder / name / "config.json").exists()
+        ]
+        unets = [name for name in unets if name.startswith("unet")]
+        checkpoints = [name for name in names if name.startswith("checkpoint-")]
+        said = (
+            f"'{self.folder.name}' has no '{self.unet or 'unet'}' folder with its "
+            f"settings; it holds {', '.join(names[:8]) or 'nothing'}. "
+        )
+        if unets:
+            return f"{said}Choose with --unet: {', '.join(unets)}."
+        if checkpoints:
+            return f"{said}Give one of its checkpoints, such as '{checkpoints[-1]}'."
+        return said + WRITTEN
+
+    def places(self) -> list[Path]:
+        """Return the folders that may hold the other parts, the nearest first.
+
+        A checkpoint lies in the folder where training wrote the whole pipeline at its
+        end, and a UNet alone beside the other parts, or in a checkpoint.
+        """
+        place = self.folder.resolve()
+        places = [place]
+        if self.unet_folder() == self.folder:
+            place = place.parent
+            places.append(place)
+        if place.name.startswith("checkpoint-"):
+            places.append(place.parent)
+        return places
+
+    def part(self, *names: str) -> Path | None:
+        """Return the folder of another part by one of its names, None without one."""
+        return next(
+            (
+                place / name
+                for place in self.places()
+                for name in names
+                if (place / name).is_dir()
+            ),
+            None,
+        )
+
+    def scheduler_file(self) -> Path:
+        """Return the file of the noise schedule.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        if self.scheduler is not None:
+            inside = [
+                self.scheduler / sub / name
+                for sub in ("", "scheduler")
+                for name in SETTINGS
+            ]
+            found = [path for path in (self.scheduler, *inside) if path.is_file()]
+            if not found:
+                raise ValueError(
+                    f"'{self.scheduler}' is no file of a scheduler's settings, and no "
+                    "folder with a 'scheduler_config.json'."
+                )
+            # A pipeline's own config.json would be that of another part.
+            return min(found, key=lambda path: path.name == "config.json")
+        folder = self.part("scheduler")
+        files = [] if folder is None else [folder / name for name in SETTINGS]
+        found = [path for path in files if path.is_file()]
+        if not found:
+            raise ValueError(
+                f"'{self.folder.name}' has no 'scheduler' folder with its settings, "
+                "which say what noise the model was trained with. Give the folder or "
+                "file of the scheduler with --scheduler."
+            )
+        return found[-1]
+
+    def remarks(self) -> list[str]:
+        """Return which parts were chosen where that may surprise, a line for each."""
+        unet, lines = self.unet_folder(), []
+        others = [
+            path.name
+            for path in sorted(self.folder.glob("unet*"))
+            if path != unet and (path / "config.json").is_file()
+        ]
+        if others or self.unet:
+            also = "".join(f"; --unet {name} chooses '{name}'" for name in others)
+            lines.append(f"UNet: '{unet.name}'{also}")
+        near = self.folder.resolve()
+        for name in ("scheduler", "vae", "vqvae", "tokenizer", "text_encoder"):
+            found = None if name == "scheduler" and self.scheduler else self.part(name)
+            if found is not None and found.parent != near:
+                lines.append(f"{name}: of '{found.parent.name}', the folder around it")
+        return lines
+
+
+def read_settings(file: Path) -> dict:
+    """Return the settings in a file.
+
+    Raises:
+        ValueError: If they cannot be read.
+    """
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        settings = None
+    if not isinstance(settings, dict):
+        raise ValueError(
+            f"'{file.parent.name}/{file.name}' is no JSON with settings. Save the "
+            "model again."
+        )
+    return settings

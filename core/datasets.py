@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
@@ -79,6 +80,26 @@ def load_credits(config: DataConfig) -> dict:
     return json.loads(path.read_text())
 
 
+def read_set(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """Return a data set's file as a table.
+
+    Args:
+        path: The file.
+        columns: That are read; None reads all.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    try:
+        # read_table would take a folder called "a=b" above the file for a column.
+        return pq.ParquetFile(path).read(columns)
+    except pa.ArrowException:
+        raise ValueError(
+            f"The data set '{path.name}' is damaged. Get the file again, or import the "
+            "images again."
+        ) from None
+
+
 def load_dataset(config: DataConfig) -> Dataset:
     """Return the examples that the settings select.
 
@@ -92,7 +113,7 @@ def load_dataset(config: DataConfig) -> Dataset:
             f"There is no data set at '{path}'. Give the path of a parquet file with "
             "an 'image' column."
         )
-    table = pq.read_table(path).to_pandas()
+    table = read_set(path).to_pandas()
     needed = {
         "id",
         "image",

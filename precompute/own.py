@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import torch
 
 from core.columns import free_names
@@ -17,7 +16,7 @@ from core.config import (
     TrainConfig,
     sets_folder,
 )
-from core.datasets import dataset_path
+from core.datasets import dataset_path, read_set
 from core.denoiser_file import denoiser_to_bytes
 from core.diffusion import Denoiser
 from core.lora import low_rank_layers
@@ -378,7 +377,7 @@ def import_model(
 
 def distinct_captions(data: DataConfig) -> tuple[str, ...]:
     """Return the texts of a data set as `load_dataset` numbers them."""
-    column = pq.read_table(dataset_path(data), columns=["caption"])["caption"]
+    column = read_set(dataset_path(data), ["caption"])["caption"]
     return tuple(sorted(set(column.to_pylist())))
 
 

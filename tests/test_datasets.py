@@ -72,3 +72,16 @@ def test_bad_settings_get_a_sentence(tmp_path):
         load_dataset(DataConfig(path=str(path)))
     with pytest.raises(ValueError, match="No picture of 'glyphs64.parquet' passes"):
         load_dataset(DataConfig(keep=(("style", ("nobody",)),)))
+
+
+def test_a_damaged_file_gets_a_sentence_and_folders_add_no_columns(tmp_path):
+    """A folder called "a=b" is no column; what pyarrow says is for nobody."""
+    path = tmp_path / "id=x" / "set.parquet"
+    path.parent.mkdir()
+    rows = pd.DataFrame({"id": [1], "image": [encoded(halves(size=64))]})
+    rows.to_parquet(path)
+    config = DataConfig(path=str(path), label_columns=(), keep=(), limit=None)
+    assert load_dataset(config).ids.tolist() == [1]
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="^The data set 'set.parquet' is damaged. Get"):
+        load_dataset(config)

@@ -12,9 +12,10 @@ from core.draws import keyed_generator
 from core.explorer import Lens, open_explorer
 from core.recipes import RECIPES, named_config, with_settings
 from core.sources import Record, Source
-from precompute.__main__ import main
+from precompute.__main__ import main, parser, selection
 from precompute.own import Selection, make_own, parse_keep
 from tests import layouts
+from tests.kinds.folders import images
 
 # The paper's recipe at the size of a toy: as many levels and kinds of block.
 TOY = """
@@ -172,6 +173,28 @@ def test_what_a_source_notes_is_printed_by_every_command(
     assert "\n  5: It lies elsewhere.\nnote: One is odd.\n" in capsys.readouterr().out
     make_own("odd", tmp_path, "small", Selection(), [])
     assert "\n  5: It lies elsewhere.\nnote: One is odd.\n" in capsys.readouterr().out
+
+
+def test_duplicates_are_named_and_dropped_on_request(
+    sets, tmp_path, monkeypatch, capsys
+):
+    """By the pixels that the model sees; the first of each stays, with its label."""
+    root = images(tmp_path / "in", *(f"{i % 2}/{i}.png" for i in range(6)))
+    (root / "1" / "0.png").write_bytes((root / "0" / "0.png").read_bytes())
+    both = make_own("both", root, "small", Selection(), [])
+    said = capsys.readouterr().out
+    assert (
+        "note: 1 exact duplicate: '1/0.png = 0/0.png'. 1 with another label than the "
+        "first: '1/0.png'. --drop-duplicates uses the first of each alone.\n"
+    ) in said
+    assert len(load_dataset(both.data)) == 7
+    options = ["--drop-duplicates", "--split", "all"]
+    chosen = selection(parser().parse_args(["inspect-data", str(root), *options]))
+    one = load_dataset(make_own("one", root, "small", chosen, []).data)
+    assert len(one) == 6 and "is used.\n" in capsys.readouterr().out
+    assert set(one.metadata["file"]) == {f"{i % 2}/{i}.png" for i in range(6)}
+    assert run(monkeypatch, "inspect-data", root, *options) == 0
+    assert "pictures: 6\n" in capsys.readouterr().out
 
 
 def test_inspect_data_says_what_is_there(tmp_path, monkeypatch, capsys):

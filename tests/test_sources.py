@@ -320,10 +320,14 @@ def test_wishes_that_nothing_meets(tmp_path):
         read(path, keep={"artist": ("x",)})
     with pytest.raises(ValueError, match="picture 20, counted from 0, of 20"):
         read(path, index=[0, 20])
-    for content, said in (("1\nx\n", "Line 2"), ("1\n1\n", "twice"), ("", "is empty")):
-        (tmp_path / "index").write_text(content)
+    wrong = {b"1\nx\n": "Line 2", b"1\n1\n": "twice", b"": "is empty"}
+    wrong[b"\xff\x00\x81"] = "^'index' is no text. An index file has one position a li"
+    for content, said in wrong.items():
+        (tmp_path / "index").write_bytes(content)
         with pytest.raises(ValueError, match=said):
             read_index(tmp_path / "index")
+    (tmp_path / "index").write_bytes("\ufeff3\r\n4\r\n".encode())
+    assert read_index(tmp_path / "index") == [3, 4]
 
 
 def test_a_set_appears_whole_or_not_at_all(tmp_path):

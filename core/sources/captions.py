@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from core.sources.matching import FileNames
-from core.sources.text_tables import decoded
+from core.sources.names import decoded
 from core.texts import count_of, listed
 
 SUFFIXES = (".txt", ".caption")  # the first one counts where an image has both

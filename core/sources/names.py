@@ -1,14 +1,31 @@
-"""Names of files and folders, made into text that everything else can hold.
+"""Names and contents of files, made into text that everything else can hold.
 
 A name on a disk is any bytes; in a table, in JSON and on a page it has to be Unicode.
 Knows nothing of what the names are of.
 """
 
+import codecs
 import hashlib
 import os
 
 LONGEST = 255  # bytes of a name on a disk
 SUFFIX = 16  # bytes that a suffix may have and be kept where a name is cut
+BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+def decoded(data: bytes) -> str:
+    """Return the text in a file: UTF-8, or what the mark at its beginning says.
+
+    Bytes that are no such text are a UnicodeDecodeError.
+    """
+    for mark, encoding in BOMS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding)
+    return data.decode("utf-8")
 
 
 def plain_text(text: str) -> str:

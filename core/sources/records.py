@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.sources.names import plain_text
+from core.sources.names import decoded, plain_text
 
 # Folder names that say which split pictures belong to, as Hugging Face reads them.
 SPLITS = {
@@ -136,9 +136,15 @@ def read_index(path: Path) -> list[int]:
     """Return the positions in an index file: one whole number a line.
 
     Raises:
-        ValueError: If a line is something else, or a number comes twice.
+        ValueError: If it is no text, a line is something else, or a number comes twice.
     """
-    lines = [line.strip() for line in path.read_text().splitlines()]
+    try:
+        text = decoded(path.read_bytes())
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"'{path.name}' is no text. An index file has one position a line."
+        ) from None
+    lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line]
     for number, line in enumerate(lines, 1):
         if not (line.isascii() and line.isdecimal()):

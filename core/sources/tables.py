@@ -106,20 +106,27 @@ class ImageTable:
 def saved_dataset(folder: Path, allow_outside: bool = False) -> Source | None:
     """Return what `save_to_disk` wrote, with or without splits; None for other."""
     if (folder / "dataset_dict.json").exists():
-        splits = _json(folder / "dataset_dict.json").get("splits", [])
+        splits = _listed_in(folder / "dataset_dict.json", "splits", str)
         parts = [(split, folder / split) for split in splits]
     elif (folder / "state.json").exists() and (folder / "dataset_info.json").exists():
         parts = [(_json(folder / "state.json").get("_split"), folder)]
     else:
         return None
     files = [
-        (split, part / entry["filename"])
+        (split, part / str(entry.get("filename")))
         for split, part in parts
-        for entry in _json(part / "state.json").get("_data_files", [])
+        for entry in _listed_in(part / "state.json", "_data_files", dict)
     ]
     if not files:
         raise ValueError(f"'{folder.name}' was saved without any data file.")
-    features = _json(parts[0][1] / "dataset_info.json").get("features", {})
+    for _, path in files:
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(
+                f"'{folder.name}' names the data file {listed([path])}, out of its "
+                "folder. Save the data set again."
+            )
+    features = _json(parts[0][1] / "dataset_info.json").get("features")
+    features = features if isinstance(features, dict) else {}
     tables = []
     for split, path in files:
         try:
@@ -290,6 +297,20 @@ def _json(path: Path) -> dict:
     return found
 
 
+def _listed_in(path: Path, name: str, kind: type) -> list:
+    """Return a list in a JSON file.
+
+    Raises:
+        ValueError: If it is none, or holds something of another kind.
+    """
+    found = _json(path).get(name, [])
+    if not isinstance(found, list) or not all(isinstance(f, kind) for f in found):
+        raise ValueError(
+            f"'{path}' holds no list of '{name}'. Save the data set again."
+        )
+    return found
+
+
 def _is_parquet(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(4) == b"PAR1"
@@ -382,7 +403,8 @@ def class_names(features: dict) -> tuple[str, ...]:
     """Return the names of the classes, where the features list them."""
     for feature in features.values():
         if _kind_of(feature) == "ClassLabel":
-            return tuple(map(str, feature.get("names", ())))
+            names = feature.get("names")
+            return tuple(map(str, names)) if isinstance(names, list) else ()
     return ()
 
 

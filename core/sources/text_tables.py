@@ -4,7 +4,6 @@ Knows nothing of images. What a table holds that is no text is named, never drop
 silence.
 """
 
-import codecs
 import csv
 import io
 import json
@@ -17,17 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from core.sources.matching import FILE_COLUMNS, plain
+from core.sources.names import decoded
 from core.texts import count_of, listed
 
 DELIMITED = {".csv", ".tsv"}
 LINES = {".jsonl", ".ndjson"}
 SUFFIXES = DELIMITED | LINES | {".parquet"}
 DELIMITERS = ",;\t|"
-BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 HALVES = re.compile("[\ud800-\udfff]")  # of letters, which no file of text can hold
 
 
@@ -65,17 +60,6 @@ def read_table(path: Path) -> TextTable:
     except (pa.ArrowException, OSError):
         reason = "could not be read as a table"
     raise ValueError(f"'{path.name}' {reason}. Save it again, as UTF-8.")
-
-
-def decoded(data: bytes) -> str:
-    """Return the text in a file: UTF-8, or what the mark at its beginning says.
-
-    Bytes that are no such text are a UnicodeDecodeError.
-    """
-    for mark, encoding in BOMS:
-        if data.startswith(mark):
-            return data[len(mark) :].decode(encoding)
-    return data.decode("utf-8")
 
 
 def unique_headings(path: Path, headings: list[str]) -> tuple[list[str], list[str]]:
@@ -213,10 +197,14 @@ def _json_lines(path: Path, text: str) -> TextTable:
 
 
 def _parquet(path: Path) -> TextTable:
-    table = pq.ParquetFile(path).read()  # read_table would add what folder names say
-    features = features_of(table.schema)
+    file = pq.ParquetFile(path)  # read_table would add what names of folders say
+    schema = file.schema_arrow
+    names = [f.name for f in schema if is_text(f.type) or _has_path(f.type)]
+    once = all(schema.names.count(name) == 1 for name in names)
+    table = file.read(names) if once else file.read()  # vectors and images may be large
+    features = features_of(schema)
     headings, notes = unique_headings(path, table.column_names)
-    cells, left_out = {}, []
+    cells, left_out = {}, [name for name in schema.names if name not in names]
     for number, heading in enumerate(headings):
         values = texts(table.column(number), features.get(heading))
         if values is None:
@@ -247,7 +235,7 @@ def texts(values: pa.Array | pa.ChunkedArray, feature=None) -> list[str] | None:
     is taken.
     """
     kind = plain_type(values.type)
-    if pa.types.is_struct(kind) and kind.get_field_index("path") >= 0:
+    if _has_path(kind):
         return [str((cell or {}).get("path") or "") for cell in values.to_pylist()]
     if not is_text(kind):
         return None
@@ -272,6 +260,11 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         extended = isinstance(kind, pa.BaseExtensionType)
         kind = kind.storage_type if extended else kind.value_type
     return kind
+
+
+def _has_path(kind: pa.DataType) -> bool:
+    """Return whether a column holds files, or what is left of them, by their paths."""
+    return pa.types.is_struct(kind) and kind.get_field_index("path") >= 0
 
 
 def is_text(kind: pa.DataType) -> bool:

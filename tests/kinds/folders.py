@@ -1,9 +1,11 @@
 """Images as files in folders."""
 
+import unicodedata
 from pathlib import Path
 
 from PIL import Image
 
+from tests import layouts
 from tests.kinds import Case
 
 COLOURS = ("red", "green", "blue", "white", "black", "yellow", "purple", "orange")
@@ -21,6 +23,19 @@ def images(folder: Path, *names: str) -> Path:
 def write(root: Path, name: str, text: str) -> Path:
     """Write a text file below a folder; return the folder."""
     (root / name).write_text(text)
+    return root
+
+
+def artbench(folder: Path) -> Path:
+    """Write ArtBench's files, one without a row, one named in other letters."""
+    root = layouts.artbench_files(folder)
+    table = folder / "ArtBench-10.csv"
+    lost, other = sorted(root.rglob("*.webp"))[:2]
+    lines = table.read_text().splitlines()
+    lines = [line for line in lines if not line.startswith(lost.name)]
+    text = "\n".join(lines).replace(other.name, "ann-bé_sée.webp") + "\n"
+    table.write_text(text)
+    other.rename(other.with_name(unicodedata.normalize("NFD", "ann-bé_sée.webp")))
     return root
 
 
@@ -99,6 +114,13 @@ CASES = [
         lambda folder: images(folder, "reg/1.png", "other/2.png"),
         {"reg/1.png": {"label": "reg"}, "other/2.png": {"label": "other"}},
         never=("note:",),
+    ),
+    Case(
+        "folders",
+        "ArtBench with a row too few, and a name in other letters",
+        artbench,
+        24,
+        says=("1 of 24 images has no row in 'ArtBench-10.csv': 'jane-doe-", "artist"),
     ),
     Case(
         "folders",

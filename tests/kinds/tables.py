@@ -5,12 +5,17 @@ import unicodedata
 import zipfile
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.datasets import read_set
+from core.sets import write_set
+from core.sources import find_source
 from precompute.own import Selection
-from tests.kinds import Case, look
+from tests import layouts
+from tests.kinds import Case, Found, look
 from tests.kinds.folders import images
 from tests.layouts import pixels, png
 
@@ -687,6 +692,72 @@ COLUMNS = [
 ]
 
 
+def kept(path: Path) -> Found:
+    """Return the rows of the set that is made of the images at a path, by their ids."""
+    with TemporaryDirectory() as folder:
+        made, _ = write_set(find_source(path).read(), Path(folder), "a=b", 8)
+        rows = read_set(made).to_pylist()
+    return Found("", {f"{row['id']}": row for row in rows})
+
+
+def saved(**changed):
+    """Return what writes a data set as Hugging Face saves it, with files changed."""
+
+    def make(folder: Path) -> Path:
+        root = layouts.saved(folder / "set")
+        for name, found in changed.items():
+            path = root / f"{name}.json"
+            path.write_text(json.dumps(json.loads(path.read_text()) | found))
+        return root
+
+    return make
+
+
+SAVED = "a data set that Hugging Face saved"
+SETS = [
+    Case(
+        "images in tables",
+        "id beside source_id, kept as a set",
+        parquet({"image": PNG, "id": [5, 6, 7], "source_id": [1, 1, 1]}, "set.parquet"),
+        {str(number): {"id": number, "source_id": "1"} for number in range(3)},
+        ask=kept,
+    ),
+    Case(
+        SAVED,
+        "data files out of its folder",
+        saved(state={"_data_files": [{"filename": "../other.arrow"}]}),
+        refused="'set' names the data file",
+    ),
+    Case(
+        SAVED,
+        "a data file that is gone",
+        saved(state={"_data_files": [{"filename": "gone.arrow"}]}),
+        refused="'gone.arrow' is missing, which belongs to the data set.",
+    ),
+    Case(
+        SAVED,
+        "data files without names",
+        saved(state={"_data_files": ["data-00000-of-00002.arrow"]}),
+        refused="holds no list of '_data_files'.",
+    ),
+    Case(SAVED, "features that are none", saved(dataset_info={"features": [1]}), 20),
+    Case(
+        SAVED,
+        "names of classes that are none",
+        saved(
+            dataset_info={
+                "features": {
+                    "img": {"_type": "Image"},
+                    "label": {"_type": "ClassLabel", "names": None},
+                }
+            }
+        ),
+        20,
+        says=("classes: 8: 0 1, 1 2",),
+    ),
+]
+
+
 def write(folder: Path, made: pa.Table, beside: str = "", text: str = "") -> Path:
     root = folder / "set"
     root.mkdir()
@@ -811,4 +882,4 @@ DUPLICATES = [
     ),
 ]
 
-CASES = [*TABLES, *OUTSIDE, *COLUMNS, *CAPTIONS, *DUPLICATES]
+CASES = [*TABLES, *OUTSIDE, *COLUMNS, *SETS, *CAPTIONS, *DUPLICATES]

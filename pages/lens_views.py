@@ -3,6 +3,8 @@
 Not a page. Every page that shows training pictures under a lens shares this.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import streamlit as st
 
@@ -67,11 +69,15 @@ def ask_all(
 
 
 def ask_bands(
-    explorer: Explorer, query: Query, lens: Lens, height: int
+    explorer: Explorer, query: Query, lens: Lens, slot: str, height: int
 ) -> BandAnswers | None:
-    """Return an answer divided over bands of noise levels, None while it is made."""
+    """Return an answer divided over bands of noise levels, None while it is made.
+
+    The slot and the height are those of `waiting.result_of`.
+    """
+    lens = lens.canonical()
     return waiting.result_of(
-        "bands",
+        slot,
         f"{explorer.fingerprint}/{query.key}/{lens}/bands {NUM_BANDS}",
         lambda progress: explorer.band_answers(query, lens, NUM_BANDS, progress),
         height,
@@ -260,8 +266,10 @@ def show_pair_curve(
     lens = next((a.lens for a in answers if a.lens.kind == "influence"), None)
     if lens is None:
         return
+    # A stored answer may rest on fewer draws than what is asked now, here as elsewhere.
+    lens = replace(lens, num_draws=Lens.num_draws)
     heading("When it matters", f"{lens_title(lens)}, over the noise levels")
-    bands = ask_bands(explorer, query, lens, height=260)
+    bands = ask_bands(explorer, query, lens, "bands of details", height=260)
     if bands is None:
         return
     position = int(np.flatnonzero(bands.example_ids == example)[0])

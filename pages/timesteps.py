@@ -153,7 +153,7 @@ with asked.place:
     if not there:
         st.stop()  # what cannot be measured has no influence either
     with st.container(border=True):
-        bands = lens_views.ask_bands(explorer, asked.query, lens, height=620)
+        bands = lens_views.ask_bands(explorer, asked.query, lens, "bands", height=620)
         if bands is not None:
             if bands.note:
                 st.caption(text(bands.note))

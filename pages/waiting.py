@@ -1,7 +1,9 @@
 """Waiting for the model: one queue for all visitors, progress, and a cancel.
 
-Not a page. A visitor has one job per slot; a slot that a page no longer asks for is
-left, and its job stops when nobody else waits for it.
+Not a page. A visitor has one job per slot, and every place of a page a slot of its own:
+what a page and a window on it wait for at once may be the same job, never the same
+slot. A slot that a page no longer asks for is left, and its job stops when no other
+slot and nobody else waits for it.
 """
 
 import sys
@@ -69,8 +71,17 @@ def leave_jobs() -> None:
 
 
 def _drop(slot: str) -> None:
-    """Give up one job and forget it."""
-    job_queue().leave(_jobs().pop(slot), _owner())
+    """Forget one slot, and give up its job where no other slot waits for it."""
+    job = _jobs().pop(slot)
+    if job not in _jobs().values():
+        job_queue().leave(job, _owner())
+
+
+def _start_again(slot: str) -> None:
+    """Forget a job that ended without a result, in every slot that holds it."""
+    ended = _jobs()[slot]
+    for name in [name for name, job in _jobs().items() if job is ended]:
+        del _jobs()[name]
 
 
 def _leave(slot: str) -> None:
@@ -110,7 +121,7 @@ def ask(slot: str, key: str, work: Callable[[Progress], Any]) -> Job:
     """Return a visitor's job in a slot, asking the queue where it is a new one.
 
     Args:
-        slot: What the result is for.
+        slot: The place that shows the result; no other place may have the same.
         key: Names the result by values.
         work: Called by the queue with a progress function.
     """
@@ -149,7 +160,7 @@ def result_of(
     """Return a result once the queue has it; until then show progress and a cancel.
 
     Args:
-        slot: What the result is for.
+        slot: The place that shows the result, as in `ask`.
         key: Names the result by values.
         work: Called by the queue with a progress function.
         height: Pixels that the result will take, kept free for it.
@@ -202,7 +213,7 @@ def _show_state(slot: str, job: Job, height: int) -> None:
         "Start again",
         key=f"again_{slot}",
         help="Ask for this once more",
-        on_click=_jobs().pop,
+        on_click=_start_again,
         args=(slot,),
     )
 

@@ -1,19 +1,13 @@
-"""Afterimage: which training pictures is a diffusion model's picture made of?"""
+"""Afterimage as a server: `streamlit run app.py`; every visit runs `visit.py`."""
 
 import streamlit as st
+from starlette.middleware import Middleware
 
-from pages import link, shared, waiting
+from pages import served
 
-st.set_page_config(
-    page_title="Afterimage",
-    page_icon=str(shared.HERE / "icon.svg"),
-    layout="wide",
-    initial_sidebar_state="collapsed",
+app = st.App(
+    "visit.py",
+    middleware=[Middleware(served.Guard)],
+    lifespan=served.lifespan,
+    on_script_error=served.apologise,
 )
-st.logo(shared.HERE / "logo.svg", icon_image=shared.HERE / "logo.svg")
-link.take_address()
-page = shared.navigate()
-st.session_state.page = page.url_path or "explore"
-shared.choose_collection()
-with waiting.leaving_the_rest():
-    page.run()

@@ -14,7 +14,7 @@ from streamlit.delta_generator import DeltaGenerator
 from core import reading
 from core.explorer import Explorer, Query
 from core.lenses import check_region, parse_region
-from pages import components, link, shared, waiting
+from pages import components, link, served, shared, waiting
 from pages.link import ORIGINS, ask_about, ask_next, change_view
 from pages.words import column_name, heading, sentence, text
 
@@ -22,7 +22,6 @@ SAMPLERS = ("ddim", "ddpm")
 STEPS = (1, 1000)  # what the sampler may be asked for
 GUIDANCE = (1.0, 7.0)
 MAX_SEED = 2**31 - 1
-MOST_UPLOADS = 3  # pictures kept of a visitor, to go back to
 
 
 # --- the panel ----------------------------------------------------------------------
@@ -273,13 +272,13 @@ def uploaded_query(explorer: Explorer, view: dict[str, str]) -> Query:
     """Return a picture that this visitor uploaded.
 
     Raises:
-        LookupError: If it was somebody else, or too many pictures ago.
+        LookupError: If it was somebody else, or too long or too many pictures ago.
     """
-    data = st.session_state.get("uploads", {}).get(view["upload"])
+    data = served.uploads().find(waiting.visitor(), view["upload"])
     if data is None:
         raise LookupError(
-            "The link is about a picture that was uploaded, and a link does not hold "
-            "it. Upload that picture here again."
+            "This picture was uploaded in another visit or some pictures ago, and is "
+            "not kept; a link does not hold it. Upload it here again."
         )
     return explorer.query_from_upload(data, known_label(explorer, view))
 
@@ -472,10 +471,7 @@ def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
         return
     data = file.getvalue()
     digest = hashlib.sha256(data).hexdigest()[:16]
-    kept = st.session_state.setdefault("uploads", {})
-    kept[digest] = data
-    for old in list(kept)[:-MOST_UPLOADS]:
-        del kept[old]
+    served.uploads().keep(waiting.visitor(), digest, len(data), data)
     ask_next({"upload": digest} | ({} if label is None else {"label": str(label)}))
 
 

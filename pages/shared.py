@@ -91,7 +91,7 @@ def _take_collection() -> None:
 def chosen_explorer() -> Explorer:
     """Return the chosen collection, or say why there is none and stop the page."""
     if "collection" not in st.session_state:
-        # Streamlit runs a file of pages/ by itself, without app.py, when the first
+        # Streamlit runs a file of pages/ by itself, without visit.py, when the first
         # address that a new server sees names a page. Navigating ends that.
         navigate()
         st.rerun()

@@ -48,14 +48,18 @@ def _is_there(owner: str) -> bool:
     return runtime.get_instance().is_active_session(owner.partition("/")[0])
 
 
+def visitor() -> str:
+    """Return Streamlit's name for this visitor's session."""
+    return get_script_run_ctx().session_id
+
+
 def _owner() -> str:
     """Return the name under which this visitor waits: the session's, and a word more.
 
     Tests without a server call all sessions alike.
     """
     if "owner" not in st.session_state:
-        session = get_script_run_ctx().session_id
-        st.session_state.owner = f"{session}/{uuid4().hex}"
+        st.session_state.owner = f"{visitor()}/{uuid4().hex}"
     return st.session_state.owner
 
 

@@ -36,7 +36,11 @@ class Server:
 
 @contextmanager
 def running_app(
-    root: Path, *options: str, path: str = "", before: tuple[str, ...] = ()
+    root: Path,
+    *options: str,
+    path: str = "",
+    before: tuple[str, ...] = (),
+    script: Path = ROOT / "app.py",
 ) -> Iterator[Server]:
     """Run the app on a folder of collections.
 
@@ -45,12 +49,13 @@ def running_app(
         options: More of Streamlit's, such as "--server.baseUrlPath".
         path: Under which the app lies, such as "/afterimage".
         before: A command that runs the app's, such as ("unshare", "-n").
+        script: What Streamlit runs.
 
     Yields:
         The running app.
     """
     port = free_port()
-    command = [*before, sys.executable, "-m", "streamlit", "run", "app.py"]
+    command = [*before, sys.executable, "-m", "streamlit", "run", str(script)]
     command += ["--server.headless", "true", "--server.port", str(port)]
     command += ["--server.address", "127.0.0.1", "--server.fileWatcherType", "none"]
     process = subprocess.Popen(

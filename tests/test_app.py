@@ -19,13 +19,13 @@ from pages import lens_picker, waiting
 from pages.words import sentence, text
 from tests.toy_evidence import full_evidence
 
-APP = Path(__file__).resolve().parent.parent / "app.py"
+APP = Path(__file__).resolve().parent.parent / "visit.py"
 PATIENCE = 120  # seconds, on a busy machine
 
 
 @pytest.fixture(autouse=True)
 def app_runs_first(monkeypatch):
-    """Make AppTest run app.py in every run, as the server does.
+    """Make AppTest run visit.py in every run, as the server does.
 
     AppTest forgets between runs that the app navigates by itself, and then a folder
     called `pages` makes Streamlit run the page alone.

@@ -29,7 +29,7 @@ runner._mpa_v1 = run
 Explorer.wake = lambda self: None
 Explorer.method_facts = Explorer.wake  # asked by the queue, beside the page
 Explorer.device_name = "CPU"  # a card is named by torch
-app = AppTest.from_file(os.path.abspath("app.py"), default_timeout=120).run()
+app = AppTest.from_file(os.path.abspath("visit.py"), default_timeout=120).run()
 shown = [tile for key in ("lens_0", "lens_1") for tile in [app.session_state[key]]]
 print(json.dumps([len(shown), [e.value for e in app.exception], sorted(sys.modules)]))
 """

@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Folder or file -> the packages it must not import, at any depth of the syntax tree.
 FORBIDDEN = {
-    "core": {"streamlit", "pages", "precompute", "app"},
-    "precompute": {"streamlit", "pages", "app"},
+    "core": {"streamlit", "pages", "precompute", "app", "visit"},
+    "precompute": {"streamlit", "pages", "app", "visit"},
     "pages": {
         "torch",
         "numba",
@@ -21,6 +21,7 @@ FORBIDDEN = {
         "app",
     },
     "app.py": {"torch", "numba", "duckdb", "diffusers", "open_clip", "precompute"},
+    "visit.py": {"torch", "numba", "duckdb", "diffusers", "open_clip", "precompute"},
 }
 
 

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from core import reading
@@ -33,7 +34,7 @@ def server(tiny_collection):
     """Run the app, with its model loaded."""
     with running_app(tiny_collection) as server:
         first = Visitor(server.address)
-        first.ask("example=0&lenses=ekfac.loss~clip")
+        first.open("example=0&lenses=ekfac.loss~clip")
         assert first.wait_until(lambda page: len(page.strips()) == 2, 4 * PATIENCE)
         first.close()
         yield server
@@ -76,7 +77,7 @@ def test_twenty_visitors_each_get_their_own_answer(server, tiny_explorer):
     def visit(number: int) -> None:
         example, codes = asked[number]
         start = time.monotonic()
-        visitors[number].ask(f"example={example}&lenses={codes}")
+        visitors[number].open(f"example={example}&lenses={codes}")
         done = visitors[number].wait_until(
             lambda page: len(page.strips()) == 2, 4 * PATIENCE
         )
@@ -100,9 +101,9 @@ def test_twenty_visitors_each_get_their_own_answer(server, tiny_explorer):
 def test_a_cancel_lets_the_next_one_in(server):
     """Although the cancelled question has far to go, and never gets there."""
     slow, next_one = Visitor(server.address), Visitor(server.address)
-    slow.ask(LONG)
+    slow.open(LONG)
     assert slow.wait_until(lambda page: "Drawing" in " ".join(page.said), PATIENCE)
-    next_one.ask("example=1&lenses=kfac.loss~clip")
+    next_one.open("example=1&lenses=kfac.loss~clip")
     line = "In line: 1 person before you"
     assert next_one.wait_until(lambda page: line in page.said, PATIENCE)
     slow.click("Cancel")
@@ -113,17 +114,58 @@ def test_a_cancel_lets_the_next_one_in(server):
     next_one.close()
 
 
+def test_one_visit_asks_several_questions(server, tiny_explorer):
+    """By what the page offers; each is another question, with its own answer."""
+    visitor = Visitor(server.address)
+    first, *_, last = (int(sample) for sample in tiny_explorer.gallery.index)
+
+    def is_answered(*said: str) -> bool:
+        return visitor.wait_until(
+            lambda page: all(one in page.link for one in said) and not page.progress,
+            PATIENCE,
+        )
+
+    def scores() -> list:
+        return [tile["score"] for tile in visitor.strips()[0]["strips"][0]["tiles"]]
+
+    visitor.open(f"sample={first}")
+    assert is_answered(f"sample={first}")
+    with pytest.raises(ValueError, match="This tab is open"):
+        visitor.open(f"sample={last}")
+    before = scores()
+    visitor.pick("Gallery", last)
+    assert is_answered(f"sample={last}") and scores() != before
+    visitor.choose("Structure or detail")
+    assert is_answered("lenses=ekfac.loss.500-1000~ekfac.loss.0-500")
+    assert len(visitor.strips()) == 2
+    visitor.go("groups")
+    assert is_answered(f"sample={last}") and visitor.page == "groups"
+    assert visitor.back() and is_answered("lenses=") and visitor.page == ""
+    assert visitor.back() and is_answered(f"sample={last}")
+    assert "lenses=" not in visitor.link
+    assert visitor.back() and is_answered(f"sample={first}") and scores() == before
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 64, 64), dtype=np.uint8)
+    visitor.choose("Upload")
+    assert visitor.wait_until(lambda page: page.offers_upload, PATIENCE)
+    assert visitor.upload(reading.png(pixels)) == 204
+    visitor.submit_upload()
+    assert is_answered("upload=") and scores() != before
+    assert "Your picture" in visitor.texts.replace("\\", "")
+    assert not visitor.errors
+    visitor.close()
+
+
 def test_a_closed_tab_stops_its_question(server):
     """The next one need not wait for what nobody can see any more."""
     gone, next_one = Visitor(server.address), Visitor(server.address)
-    gone.ask(LONG.replace("seed=7", "seed=8"))
+    gone.open(LONG.replace("seed=7", "seed=8"))
     assert gone.wait_until(lambda page: "Drawing" in " ".join(page.said), PATIENCE)
     gone.close()
-    next_one.ask("example=2&lenses=kfac.loss~clip")
+    next_one.open("example=2&lenses=kfac.loss~clip")
     assert next_one.wait_until(lambda page: len(page.strips()) == 2, PATIENCE)
     next_one.close()
     again = Visitor(server.address)
-    again.ask(LONG.replace("seed=7", "seed=8"))  # was not kept: it is drawn anew
+    again.open(LONG.replace("seed=7", "seed=8"))  # was not kept: it is drawn anew
     assert again.wait_until(lambda page: "Drawing" in " ".join(page.said), PATIENCE)
     again.close()
 

@@ -1,8 +1,10 @@
 """Visitors who come, ask and go for half an hour: does the app's memory stay flat?
 
-A server of its own answers eight visitors at a time. Each asks a few questions at
-random about pictures, seeds, lenses and pages, closes the tab, now and then
-in the middle of an answer, and another one comes. Linux only.
+A server of its own answers eight visitors at a time. Each opens a link to a random
+picture, seed and lenses on a random page, and then asks more by what the page offers:
+pictures of the gallery, sets of columns, other pages, the browser's back, a picture of
+one's own. A tab closes, now and then in the middle of an answer, and another visitor
+comes. A question counts as asked only if the address says so. Linux only.
 """
 
 import random
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from core import reading
 from core.config import DATA_DIR
 from core.explorer import open_explorer
 from tests.benchmarks import machine
@@ -31,7 +34,54 @@ LENSES = (
     "pixel",
 )
 PAGES = ("", "", "", "measurements", "timesteps", "methods", "groups", "collections")
+GO = ("", "measurements", "timesteps", "methods", "map", "groups", "evidence")
+PRESETS = ("Influence or likeness", "Three measurements", "Structure or detail")
+MOST_QUESTIONS = 6  # of one visit
 WAIT = 240  # seconds for one page
+
+
+def answered(
+    visitor: Visitor, chance: random.Random, counts: Counter, end: float
+) -> bool:
+    """Wait for a page's answers, unless the visitor leaves before; return whether."""
+    if chance.random() < 0.1:
+        visitor.wait_until(lambda page: False, chance.uniform(0, 2))
+        counts["left in the middle"] += 1
+        return False
+    wait = min(WAIT, max(5.0, end - time.monotonic() + 20))
+    done = visitor.wait_until(lambda page: not page.progress, wait)
+    counts["answered" if done else "not answered in time"] += 1
+    return done and time.monotonic() < end
+
+
+def ask_more(visitor: Visitor, chance: random.Random, counts: Counter) -> bool:
+    """Do one thing that a page offers; return whether the address says so."""
+    gallery = visitor.pictures("Gallery")
+    ways = ["another page", "back"]
+    ways += ["a picture of the gallery"] * 2 if gallery else []
+    ways += ["a set of columns"] if visitor.offers(PRESETS[0]) else []
+    ways += ["a picture of one's own"] if visitor.offers("Upload") else []
+    way, before = chance.choice(ways), (visitor.page, visitor.link)
+    if way == "another page":
+        visitor.go(chance.choice(GO))
+    elif way == "back":
+        if not visitor.back():
+            return False
+    elif way == "a picture of the gallery":
+        visitor.pick("Gallery", chance.choice(gallery))
+    elif way == "a set of columns":
+        visitor.choose(chance.choice(PRESETS))
+    else:
+        noise = np.random.default_rng(chance.randrange(2**32))
+        pixels = noise.integers(0, 256, (3, 64, 64), dtype=np.uint8)
+        visitor.choose("Upload")
+        visitor.wait_until(lambda page: page.offers_upload, WAIT)
+        visitor.upload(reading.png(pixels))
+        visitor.submit_upload()
+    visitor.wait_until(lambda page: (page.page, page.link) != before, 5)
+    heard = (visitor.page, visitor.link) != before
+    counts[way if heard else f"{way}, as before"] += 1
+    return heard
 
 
 def run(collection: str, root: Path | None, seconds: float = SECONDS) -> dict:
@@ -56,16 +106,13 @@ def run(collection: str, root: Path | None, seconds: float = SECONDS) -> dict:
         chance = random.Random(f"soak/{number}")
         while time.monotonic() < end:
             visitor = Visitor(address)
-            for _ in range(chance.randint(1, 4)):
-                page = chance.choice(PAGES)
-                visitor.ask(link(chance), page)
-                if chance.random() < 0.1:
-                    visitor.wait_until(lambda page: False, chance.uniform(0, 2))
-                    counts["left in the middle"] += 1
+            visitor.open(link(chance), chance.choice(PAGES))
+            asked = 1
+            while answered(visitor, chance, counts, end):
+                if asked == chance.randint(2, MOST_QUESTIONS):
                     break
-                wait = min(WAIT, max(5.0, end - time.monotonic() + 20))
-                done = visitor.wait_until(lambda page: not page.progress, wait)
-                counts["answered" if done else "not answered in time"] += 1
+                asked += ask_more(visitor, chance, counts)
+            counts["questions"] += asked
             counts["tracebacks"] += len(visitor.errors)
             counts["visits"] += 1
             visitor.close()

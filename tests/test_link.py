@@ -89,7 +89,7 @@ def test_nothing_in_any_key_breaks_a_page(tested_collection, monkeypatch, key):
     [
         ({"sample": "9" * 400}, "200"),
         ({"detail": "99999"}, "opens the training picture “99999”"),
-        ({"upload": "ab12"}, "Upload that picture here again"),
+        ({"upload": "ab12"}, "Upload it here again"),
         ({"example": "0", "region": "x" * 300}, "“region” is 300 letters long"),
         ({"seed": "1", "label": "x"}, "label=x, which is not a whole number"),
         ({"agreement": "magic"}, "agreement=magic, which is not one of 10, 50, order"),

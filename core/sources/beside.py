@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
+from core.sources.inside import is_file
 from core.sources.matching import (
     FILE_COLUMNS,
     FileNames,
@@ -179,7 +180,7 @@ def _match(
             used.rows[image] = facts
         elif name and is_outside((used.name.parent / name).as_posix()):
             path = folder / used.name.parent / said
-            if allow_outside and path.is_file():
+            if allow_outside and is_file(path):
                 found.outside.setdefault(path, facts)
             else:
                 (unknown if allow_outside else outside).append(said)

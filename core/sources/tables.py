@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from core.files import trouble
 from core.images import open_picture
+from core.sources.inside import is_file, lies_inside
 from core.sources.matching import IMAGE_COLUMNS, plain, training_columns
 from core.sources.records import SPLITS, Record, Source, is_hidden, split_word
 from core.sources.text_tables import (
@@ -89,13 +90,12 @@ class ImageTable:
     def file(self, name: str) -> tuple[bytes, str]:
         """Return the bytes of a file that a cell names, or why there are none."""
         path = self.path.parent / name.replace("\\", "/")  # an absolute one stays so
-        inside = path.resolve().is_relative_to(self.root.resolve())
-        if not inside and not self.allow_outside:
+        if not self.allow_outside and not lies_inside(path, self.root):
             return b"", (
                 f"Its path, {listed([name])}, lies outside of the folder that was "
                 "given. To read such files, add --allow-outside."
             )
-        if not path.is_file():
+        if not is_file(path):
             return b"", f"There is no file at {listed([name])}."
         try:
             return path.read_bytes(), ""
@@ -120,7 +120,7 @@ def saved_dataset(folder: Path, allow_outside: bool = False) -> Source | None:
     if not files:
         raise ValueError(f"'{folder.name}' was saved without any data file.")
     for _, path in files:
-        if not path.resolve().is_relative_to(folder.resolve()):
+        if not lies_inside(path, folder):
             raise ValueError(
                 f"'{folder.name}' names the data file {listed([path])}, out of its "
                 "folder. Save the data set again."

@@ -12,7 +12,9 @@ def run(collection: str, root: Path | None) -> dict:
     counts, failed = {}, []
     for case in all_cases():
         with TemporaryDirectory() as folder:
-            result, why = outcome(case, Path(folder))
+            inside = Path(folder) / "folder"  # a name that sentences may hold
+            inside.mkdir()
+            result, why = outcome(case, inside)
         counts.setdefault(case.kind, Counter())[result] += 1
         if why:
             failed.append(f"{case}: {why}")

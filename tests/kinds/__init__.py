@@ -23,7 +23,7 @@ OUTCOMES = (ANSWERED, REFUSED, WRONG, TRACEBACK)
 # What no text for people holds: the words of libraries.
 UNSAID = (
     "pyarrow", "Arrow", "schema", "Traceback", "codec", "NoneType", "KeyError",
-    "PosixPath", "torch.", "duckdb", "0x",
+    "PosixPath", "torch.", "duckdb", " at 0x",
 )  # fmt: skip
 
 

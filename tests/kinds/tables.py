@@ -157,6 +157,8 @@ def path_cells(paths, cell=str):
         root.mkdir()
         images(root / "images", "in.png")
         (root / "images" / "in.png").rename(root / "in.data")
+        (root / "link").symlink_to(folder / "out.png")
+        (root / "circle").symlink_to("circle")
         pq.write_table(
             pa.table({"image": [cell(str(path).format(folder)) for path in paths]}),
             root / "set.parquet",
@@ -541,6 +543,26 @@ OUTSIDE = [
         ),
         {"set.parquet, row 0": {}},
         says=("row 1: Its path, '../out.png', lies outside",),
+    ),
+    Case(
+        "paths out of the folder",
+        "in cells, by a link, in a circle, with a zero byte, and too long",
+        path_cells(["in.data", "link", "circle", "in\0", "x" * 300]),
+        {"set.parquet, row 0": {}},
+        says=(
+            "row 1: Its path, 'link', lies outside",
+            "row 2: There is no file at 'circle'.",
+            "row 3: There is no file at 'in\ufffd'.",
+            "row 4: There is no file at 'xxx",
+        ),
+    ),
+    Case(
+        "paths out of the folder",
+        "in a table, with a zero byte and too long, allowed",
+        table("metadata.csv", f"file_name\n1.png\n2.png\n../a\0\n../{'x' * 300}\n"),
+        2,
+        says=("2 of 4 rows in 'metadata.csv' name no image here: '../a\ufffd' and",),
+        ask=partial(look, selection=Selection("all", allow_outside=True)),
     ),
     Case(
         "paths out of the folder",

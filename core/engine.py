@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from core.answers import Progress, Query, Uncertainty, steps
 from core.baselines import latent_similarity, pixel_similarity
+from core.beside import open_eigenbasis
 from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
-from core.curvature import Eigenbasis, eigenbasis_from
+from core.curvature import Eigenbasis
 from core.denoiser_file import denoiser_from_bytes
 from core.diffusion import Denoiser, Subject, Trajectory, invert, to_pixels
 from core.draws import keyed_generator
@@ -142,8 +142,7 @@ class Engine:
     @cached_property
     def basis(self) -> Eigenbasis:
         """The Kronecker eigenbasis, from the file beside the collection."""
-        path = self.collection.beside("eigenvectors")
-        return eigenbasis_from(load_file(path), self.layout).to(self.device)
+        return open_eigenbasis(self.collection, self.layout).to(self.device)
 
     @cached_property
     def scoring(self) -> Scoring:

@@ -3,7 +3,8 @@
 A folder `NAME-evidence-FINGERPRINT` beside the collection file holds everything that a
 table needs, so that anyone can make it again without training:
 
-- `recipe.json`: settings, samples, draws, versions, seconds;
+- `recipe.json`: settings, samples, draws, versions, seconds; checksums of the tables
+  and of itself;
 - `masks.parquet`: which pictures each random subset holds, packed bits;
 - `measured.parquet`: costs of the samples in every retrained model;
 - `scores.parquet`: a row per lens and sample: scores of all pictures for the lenses as
@@ -34,6 +35,7 @@ from core.evaluation import (
     subset_error,
 )
 from core.files import written_whole
+from core.store import bytes_sha256, file_sha256
 
 # What names a column of scores besides the sample: the lens, and what else was varied.
 LENS = ("method", "measurement", "low", "high", "damping", "num_draws", "variant")
@@ -53,6 +55,8 @@ NUMBERS = ("value", "standard_error", "predicted", "scores.list.element")
 NUMBERS += ("predicted.list.element",)
 # What reading a damaged table may end in; Arrow has errors that are none of the others.
 DAMAGE = (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException)
+DAMAGE += (AttributeError,)
+TABLE_FILES = ("masks", "measured", "scores", "pictures", "groups")
 # A value without scores of its own is predicted by the scores for its bound.
 PREDICTED_BY = {"log-probability": "elbo"}
 
@@ -198,11 +202,13 @@ def read_evidence(folder: Path) -> Evidence:
         )
     reading, tables = "recipe.json", {}
     try:
-        recipe = json.loads((folder / reading).read_text())
-        for table in ("masks", "measured", "scores", "pictures", "groups"):
+        recipe, checksums = unsealed(json.loads((folder / reading).read_text()))
+        for table in TABLE_FILES:
             reading = f"{table}.parquet"
+            if checksums and file_sha256(folder / reading) != checksums[table]:
+                raise ValueError(reading)
             with open(folder / reading, "rb") as file:
-                # Tables of before there were checksums have none.
+                # Evidence of before it had checksums has them in its pages, or none.
                 tables[table] = pd.read_parquet(file, page_checksum_verification=True)
         reading = "masks.parquet"
         packed = tables.pop("masks").sort_values("subset")["kept"]
@@ -263,9 +269,30 @@ def write_evidence(folder: Path, evidence: Evidence) -> None:
                 use_byte_stream_split=list(NUMBERS),
                 use_dictionary=[name for name in table if name not in NUMBERS],
             )
-    text = json.dumps(evidence.recipe, indent=1, sort_keys=True)
+    files = {name: file_sha256(folder / f"{name}.parquet") for name in TABLE_FILES}
+    text = json.dumps(sealed(evidence.recipe, files), indent=1, sort_keys=True)
     with written_whole(folder / "recipe.json") as file:
         file.write(f"{text}\n".encode())
+
+
+def sealed(recipe: dict, files: dict[str, str]) -> dict:
+    """Return a recipe with the checksums of its tables and of itself."""
+    whole = json.loads(json.dumps(recipe | {"files": files}))  # as it will be read
+    return whole | {"sha256": bytes_sha256(json.dumps(whole, sort_keys=True).encode())}
+
+
+def unsealed(recipe: dict) -> tuple[dict, dict[str, str]]:
+    """Return the recipe and the checksums of its tables, none where it is older.
+
+    Raises:
+        ValueError: If it is not what `sealed` returned.
+    """
+    if not {"files", "sha256"} & set(recipe):
+        return recipe, {}
+    plain = {k: v for k, v in recipe.items() if k not in ("files", "sha256")}
+    if sealed(plain, recipe["files"])["sha256"] != recipe["sha256"]:
+        raise ValueError("the recipe is not as it was written")
+    return plain, recipe["files"]
 
 
 def group_name(column: str, value: str) -> str:

@@ -186,6 +186,13 @@ class GradientIndex:
     def _maps(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         return {}
 
+    def rms(self) -> Tensor:
+        """Return the root mean square of every coordinate, shape (P,), float32."""
+        path = self.folder / "rms.bin"
+        if self.check is not None:
+            self.check(path)
+        return torch.from_numpy(np.fromfile(path, "<f4"))
+
     def create(self) -> None:
         """Make the files of all shards that do not exist yet, filled with zeros."""
         self.folder.mkdir(parents=True, exist_ok=True)

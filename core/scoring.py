@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from core.baselines import (
     trak_damping,
     trak_scores,
 )
+from core.beside import open_index
 from core.curvature import Curvature, Eigenbasis, kfac_eigenvalues
 from core.device_index import DeviceIndex
 from core.index import GradientIndex, balance
@@ -34,7 +34,7 @@ from core.influence import centred, pooled_variance
 from core.lenses import Lens
 from core.method_files import FILE_OF, MethodFile, load_method
 from core.sketch import Sketch, collection_sketch, packed_products
-from core.store import Collection, damaged, file_sha256
+from core.store import Collection
 
 # Packing to one bit multiplies the variance of a sketched product by pi / 2.
 ONE_BIT_VARIANCE = np.pi / 2
@@ -65,11 +65,7 @@ class FromIndex:
         """
         self.index = index
         self._reader = DeviceIndex(index, device) if device.type == "cuda" else index
-        path = index.folder / "rms.bin"
-        if index.check is not None:
-            index.check(path)
-        rms = torch.from_numpy(np.fromfile(path, "<f4"))
-        self.divisors = balance(rms)
+        self.divisors = balance(index.rms())
 
     def products(
         self, vectors: Tensor, on_rows: Callable[[int, int], None] | None = None
@@ -341,37 +337,9 @@ class Scoring:
 
     @cached_property
     def indexed(self) -> FromIndex | None:
-        """The full index, or None when its shards did not come along.
-
-        Each file is held against its checksum before it is first read.
-
-        Raises:
-            ValueError: If a file of it has another size than it was published with.
-        """
-        shards = [s for s in self.collection.shards() if s.layout["kind"] == "codes"]
-        paths = [self.collection.shard_path(shard) for shard in shards]
-        if not paths or not all(path.exists() for path in paths):
-            return None
-        checksums = {}
-        for shard in self.collection.shards():
-            path = self.collection.shard_path(shard)
-            if path.parent != paths[0].parent:
-                continue
-            if not path.is_file() or path.stat().st_size != shard.num_bytes:
-                raise ValueError(damaged(path, "what the collection was built of"))
-            checksums[path] = shard.sha256
-
-        def check(path: Path) -> None:
-            if file_sha256(path) != checksums[path]:
-                raise ValueError(damaged(path, "what the collection was built of"))
-
-        num_examples = sum(shard.num_examples for shard in shards)
-        # Collections of before there was a choice hold 8 bits and do not say so.
-        bits = shards[0].layout.get("bits", 8)
-        num_params = self.basis.layout.num_params
-        folder = paths[0].parent
-        index = GradientIndex(folder, num_examples, num_params, bits, check)
-        return FromIndex(index, self.device)
+        """The full index, or None; errors of `open_index` pass through."""
+        index = open_index(self.collection, self.basis.layout.num_params)
+        return None if index is None else FromIndex(index, self.device)
 
     def require(self, lens: Lens) -> None:
         """Open what a lens is answered with, before anything is measured for it.

@@ -26,6 +26,8 @@ from core.index import GradientIndex, balance, create_once
 from core.measurements import MEASUREMENTS
 from core.proposal import timestep_proposal
 from core.sketch import Sketch, collection_sketch, pack_signs
+from core.store import Collection, file_sha256, find_collection
+from precompute.parallel import rank_and_size, wait_for_all
 from precompute.progress import Bar
 from precompute.train import encode_all
 from precompute.workers import example_workers
@@ -222,6 +224,11 @@ class Rows:
         self.done[positions.start // self.chunk] = 1
         self.done.flush()
 
+    def forget(self) -> None:
+        """Mark every chunk as unfinished."""
+        self.done[:] = 0
+        self.done.flush()
+
 
 def fold_spread(folds: Tensor) -> Tensor:
     """Return the sum over folds of |fold - mean|^2 of one example's folds (F, P)."""
@@ -338,6 +345,33 @@ def panel(pool: Executor, vectors: Tensor, queries: Tensor) -> np.ndarray:
     return products.mT.cpu().numpy()
 
 
+def is_whole(index: GradientIndex, name: str, rows: Rows) -> bool:
+    """Return whether the index still holds what the finished rows put into it.
+
+    It is not where files are gone. Where nothing is left to do, the collection that was
+    published with it knows the checksums.
+
+    Args:
+        index: In the folder of the published collections.
+        name: Of the collection.
+        rows: What is finished.
+    """
+    paths = {index.folder / shard for shard in index.shard_names()}
+    if not rows.done.any():
+        return True
+    if not all(path.is_file() for path in paths):
+        return False
+    if rows.missing():
+        return True
+    try:
+        with Collection(find_collection(index.folder.parent, name)) as published:
+            shards = {published.shard_path(s): s.sha256 for s in published.shards()}
+    except (LookupError, ValueError):  # nothing was published yet, or no longer
+        return True
+    known = paths & shards.keys()
+    return all(file_sha256(path) == shards[path] for path in known)
+
+
 def compute_gradients(
     stage: GradientStage,
     queries: Tensor,
@@ -371,6 +405,12 @@ def compute_gradients(
         queries.shape[-1],
         stage.config.gradients.index_bits,
     )
+    if rank_and_size()[0] == 0 and not is_whole(index, stage.config.name, rows):
+        print(f"The index in '{index_folder.name}' is gone or damaged: made again.")
+        for name in index.shard_names():
+            (index_folder / name).unlink(missing_ok=True)
+        rows.forget()
+    wait_for_all()
     index.create()
     statistics["rms"].numpy().astype("<f4").tofile(index_folder / "rms.bin")
 

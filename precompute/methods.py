@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from core.baselines import datainf_damping, datainf_mixing
+from core.beside import index_bits, open_eigenbasis, open_index
 from core.config import CollectionConfig, MethodConfig, config_from_dict
-from core.curvature import Eigenbasis, eigenbasis_from
+from core.curvature import Eigenbasis
 from core.datasets import Dataset, load_dataset
 from core.denoiser_file import denoiser_from_bytes
 from core.diffusion import Denoiser
@@ -40,7 +40,7 @@ from core.projection import (
     make_projection,
     project_columns,
 )
-from core.store import Collection, build_command, bytes_sha256, find_collection
+from core.store import Collection, bytes_sha256, find_collection
 from core.tensor_files import tensors_file
 from precompute.curvature import fit_curvature
 from precompute.gradients import Rows
@@ -222,8 +222,9 @@ def open_stage(
 ) -> MethodStage:
     """Return what every part needs, out of a published collection.
 
+    Errors of `core.beside` pass through.
+
     Raises:
-        LookupError: If the eigenvectors are not beside the collection.
         ValueError: If the data set holds other pictures than the collection.
     """
     with Collection(find_collection(root, name)) as collection:
@@ -238,22 +239,8 @@ def open_stage(
         weights = collection.denoiser()
         denoiser = denoiser_from_bytes(weights).to(device)
         layout = parameter_layout(denoiser.unet)
-        files = {"eigenvectors": [], "codes": []}
-        for shard in collection.shards():
-            if shard.layout["kind"] in files:
-                files[shard.layout["kind"]].append(shard)
-        vectors = collection.shard_path(files["eigenvectors"][0])
-        if not vectors.exists():
-            raise LookupError(
-                f"The file '{vectors.name}' is not beside the collection. Copy it "
-                f"there, or make it with `{build_command(vectors)}`."
-            )
-        basis = eigenbasis_from(safetensors.torch.load_file(vectors), layout)
-        index, bits = None, files["codes"][0].layout.get("bits", 8)
-        paths = [collection.shard_path(shard) for shard in files["codes"]]
-        if all(path.exists() for path in paths):
-            size = len(dataset), layout.num_params
-            index = GradientIndex(paths[0].parent, *size, bits)
+        basis = open_eigenbasis(collection, layout)
+        index, bits = open_index(collection, layout.num_params), index_bits(collection)
     return MethodStage(
         config,
         recorded,
@@ -471,7 +458,7 @@ def index_features(stage: MethodStage, kind: str) -> tuple[Tensor, Tensor, float
         {"layers": 0, "seconds": 0.0},
     )
     projection, features = stage.projection(kind), state["features"]
-    rms = torch.from_numpy(np.fromfile(stage.index.folder / "rms.bin", "<f4"))
+    rms = stage.index.rms()
     started = last_saved = time.time()
     start = sum(layer.size for layer in layout.layers[: facts["layers"]])
     bar = Bar(total=layout.num_params, initial=start, desc=kind, unit_scale=True)

@@ -223,11 +223,11 @@ TABLE = [
             [missing, cut, flipped, text, folder],
             "'FILE' of the evidence .* is damaged. .*evidence --collection glyphs`",
         )
-        for name in ("masks", "measured", "scores", "pictures")
+        for name in ("masks", "measured", "scores", "pictures", "groups")
     ),
     (
         f"{EVIDENCE}/recipe.json",
-        [empty, cut, text, folder],
+        [empty, cut, flipped, text, folder],
         "'FILE' of the evidence .* is damaged. .*evidence --collection glyphs`",
     ),
 ]

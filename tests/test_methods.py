@@ -1,6 +1,7 @@
 """Files of other methods: right, resumable, and refused where they do not belong."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -74,8 +75,8 @@ def write_collection(root, seed=0):
         writer.put_bytes("denoiser", denoiser_to_bytes(denoiser))
         kind = {"kind": "eigenvectors"}
         put_file(writer, root, "vectors.safetensors", kind, "<f2", 0, 0)
-        for name in index.shard_names():
-            layout_facts = {"kind": name.split("-")[0], "bits": 8}
+        for name in ("rms.bin", *index.shard_names()):
+            layout_facts = {"kind": re.split("[-.]", name)[0], "bits": 8}
             put_file(writer, root, f"index/{name}", layout_facts, "|u1", 0, COUNT)
         writer.publish()
     return root

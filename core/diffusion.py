@@ -535,32 +535,6 @@ def to_pixels(images: Tensor) -> np.ndarray:
     return ((images + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
 
 
-def check_widths(config: ModelConfig) -> None:
-    """Raise ValueError, one sentence, where the widths of a model fit nothing."""
-    widths, levels = config.block_out_channels, len(config.attention)
-    if len(widths) != levels:
-        raise ValueError(
-            f"model.block_out_channels has {len(widths)} levels and model.attention "
-            f"{levels}. Give both as many."
-        )
-    if any(width % config.norm_num_groups for width in widths):
-        raise ValueError(
-            f"The widths {list(widths)} of model.block_out_channels are no multiples "
-            f"of model.norm_num_groups, {config.norm_num_groups}. Change one of them."
-        )
-    head = config.attention_head_dim
-    if head and any(
-        width % head
-        for width, attends in zip(widths, config.attention, strict=True)
-        if attends
-    ):
-        raise ValueError(
-            f"The widths {list(widths)} of model.block_out_channels, where there is "
-            "attention, are no multiples of model.attention_head_dim, "
-            f"{head}. Change one of them."
-        )
-
-
 def make_denoiser(
     config: ModelConfig,
     image_size: int,
@@ -571,10 +545,9 @@ def make_denoiser(
     """Return an untrained denoiser; its weights depend on the generator alone.
 
     With label dropout there is one class more than `num_classes`: the null label, the
-    last. Without it the model has no classes. Settings that fit no model raise the
-    ValueError of `check_widths`.
+    last. Without it the model has no classes. Which settings fit a model is in
+    `core.checks`.
     """
-    check_widths(config)
     size, in_channels, autoencoder = image_size, channels, None
     if config.autoencoder == "patch":
         autoencoder = PatchAutoencoder(

@@ -6,7 +6,7 @@ Knows nothing of what the files hold.
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,6 +30,23 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def made_folders(folder: Path) -> Iterator[None]:
+    """Make a folder for a `with` block; what was made goes again if it stays empty.
+
+    Yields:
+        Nothing.
+    """
+    new = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for one in new:
+            with suppress(OSError):  # by now there is something in it
+                one.rmdir()
 
 
 def reserve(path: Path, size: int) -> None:

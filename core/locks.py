@@ -5,10 +5,12 @@ ends, even by a kill; the empty file that a kill leaves behind says nothing.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
+
+from core.files import made_folders
 
 
 def take_lock(path: Path, busy: str) -> BaseFileLock:
@@ -49,15 +51,9 @@ def alone(path: Path, busy: str) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    new = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with made_folders(path.parent):
         lock = take_lock(path, busy)
         try:
             yield
         finally:
             free_lock(lock)
-    finally:
-        for folder in new:
-            with suppress(OSError):  # by now there is something in it
-                folder.rmdir()

@@ -5,12 +5,12 @@ then holds its settings, so that every later command needs its name only.
 """
 
 import json
-import re
 import typing
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
+from core.checks import NAME, RULES
 from core.config import (
     COLLECTIONS,
     CollectionConfig,
@@ -25,8 +25,7 @@ from core.config import (
     sets_folder,
 )
 from core.files import written_whole
-
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
+from core.rules import Rule, Whole
 
 
 def small(name: str, data: DataConfig) -> CollectionConfig:
@@ -119,10 +118,9 @@ def check_name(name: str) -> None:
             f"'{name}' is a collection that comes with this program. Choose another "
             "name for your pictures."
         )
-    if not NAME.fullmatch(name):
+    if not NAME.allows(name):
         raise ValueError(
-            f"'{name}' cannot name a collection. Use small letters, digits, '-' and "
-            "'_', such as 'my-drawings'."
+            f"'{name}' cannot name a collection. Expected: {NAME.expected()}."
         )
 
 
@@ -131,18 +129,26 @@ def own_path(name: str) -> Path:
     return sets_folder() / f"{name}.json"
 
 
-def save_own(config: CollectionConfig) -> None:
-    """Keep the settings of a user's own collection.
+def check_free(config: CollectionConfig) -> None:
+    """Refuse a name under which other settings are kept.
 
     Raises:
-        ValueError: If there are others under its name.
+        ValueError: If there are.
     """
     path = own_path(config.name)
     if path.exists() and read_own(path) != config:
         raise ValueError(
             f"The collection '{config.name}' exists with other pictures or settings. "
-            f"Choose another name, or remove '{path}' to make it anew."
+            "Choose another name, change its settings with --set and without --data, "
+            f"or remove '{path}' to make it anew."
         )
+
+
+def save_own(config: CollectionConfig) -> None:
+    """Keep the settings of a user's own collection, in place of those there were."""
+    path = own_path(config.name)
+    if path.exists() and read_own(path) == config:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as file:
         file.write((json.dumps(config.to_dict(), indent=1) + "\n").encode())
@@ -172,7 +178,7 @@ def named_config(name: str, preset: str | None = None) -> CollectionConfig:
     """
     if name in COLLECTIONS:
         return collection_config(name, preset or "cpu")
-    if not NAME.fullmatch(name) or not own_path(name).exists():
+    if not NAME.allows(name) or not own_path(name).exists():
         raise LookupError(
             f"There is no collection '{name}' to build. Known collections: "
             f"{', '.join([*sorted(COLLECTIONS), *own_names()])}. Make your own with "
@@ -181,7 +187,7 @@ def named_config(name: str, preset: str | None = None) -> CollectionConfig:
     if preset is not None:
         raise ValueError(
             f"'{name}' was made with settings of its own, which count for every "
-            "command. Leave --preset away, or give --data and another name."
+            "command. Omit --preset, or give --data and another name."
         )
     return read_own(own_path(name))
 
@@ -202,6 +208,9 @@ def with_settings(config: CollectionConfig, changes: list[str]) -> CollectionCon
     """
     for change in changes:
         place, _, text = change.partition("=")
+        if place == "seed":
+            config = replace(config, seed=_parsed(text, int, Whole(), place))
+            continue
         stage, _, name = place.partition(".")
         part = getattr(config, stage, None)
         if not is_dataclass(part):
@@ -215,27 +224,29 @@ def with_settings(config: CollectionConfig, changes: list[str]) -> CollectionCon
             raise ValueError(
                 f"'{stage}' has no setting '{name}'. It has {', '.join(types)}."
             )
-        value = _parsed(text, types[name], place)
+        value = _parsed(text, types[name], RULES[type(part)][name], place)
         config = replace(config, **{stage: replace(part, **{name: value})})
     return config
 
 
-def _parsed(text: str, kind, place: str):
-    """Return a value of a setting's type, written as text."""
-    options = [k for k in typing.get_args(kind) if k is not type(None)]
+def _parsed(text: str, kind: type, rule: Rule, place: str):
+    """Return a value that a setting may have, written as text."""
     try:
-        if type(None) in typing.get_args(kind):
-            return None if text == "none" else _parsed(text, options[0], place)
-        if typing.get_origin(kind) is tuple:
-            parts = [part for part in text.split(",") if part]
-            return tuple(_parsed(part, options[0], place) for part in parts)
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        if kind in (int, float, str):
-            return kind(text)
+        value = _read(text, kind)
+        if rule.allows(value):
+            return value
     except (KeyError, ValueError):
         pass
-    raise ValueError(
-        f"'{text}' is no value of '{place}'. Expected "
-        f"{getattr(kind, '__name__', str(kind))}; true or false for a switch."
-    )
+    raise ValueError(f"`{place}` cannot be '{text}'. Expected: {rule.expected()}.")
+
+
+def _read(text: str, kind: type):
+    """Return a value of a setting's type, written as text; a KeyError or ValueError."""
+    parts = [part for part in typing.get_args(kind) if part is not type(None)]
+    if type(None) in typing.get_args(kind):
+        return None if text == "none" else _read(text, parts[0])
+    if typing.get_origin(kind) is tuple:
+        return tuple(_read(part, parts[0]) for part in text.split(",") if part)
+    if kind is bool:
+        return {"true": True, "false": False}[text.lower()]
+    return kind(text)

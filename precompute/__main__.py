@@ -5,10 +5,12 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 import torch
 
+from core.checks import check_classes
 from core.config import (
     COLLECTIONS,
     DATA_DIR,
@@ -28,7 +30,7 @@ from core.model_folders import SavedModel
 from core.pipelines import read_pipeline
 from core.projection import PROJECTIONS
 from core.prompts import TextConditioned, check_captions
-from core.recipes import RECIPES, named_config, with_settings
+from core.recipes import RECIPES
 from core.texts import one_line, safe_csv
 from core.trial import try_out
 from precompute.answers import store_answers
@@ -47,18 +49,24 @@ from precompute.own import (
     import_model,
     inspect_data,
     make_own,
+    own_settings,
     parse_keep,
 )
 from precompute.parallel import first_one_first, joined, own_device, rank_and_size
 from precompute.plan import plan, printed
 from precompute.progress import telling
+from precompute.ready import needed_weights
 from precompute.retrain import parse_part
 from precompute.retrain_command import add_retrain_options, run_retrain
 from precompute.samples import make_samples
+from precompute.settings import (
+    has_results,
+    settings_for,
+)
 from precompute.sheet import contact_sheet
-from precompute.stages import compute, ship_weights, trained_weights
+from precompute.stages import begun, compute, ship_weights
 from precompute.turns import taken_turn
-from precompute.workspace import open_workspace
+from precompute.workspace import workspace_of
 
 
 def parser() -> argparse.ArgumentParser:
@@ -262,21 +270,31 @@ def selection(options: argparse.Namespace) -> Selection:
     )
 
 
-def chosen_config(options: argparse.Namespace) -> CollectionConfig:
+def changes_of(options: argparse.Namespace) -> list[str]:
+    """Return all settings that are given on the command line, as `--set` takes them."""
+    changes = list(options.set)
+    for name, place in OWN_OPTIONS.items():
+        if (value := getattr(options, name, None)) is not None:
+            changes.append(f"{place}={value}")
+    return changes
+
+
+OWN_OPTIONS = {
+    "seed": "seed",
+    "ggn": "curvature.ggn",
+    "kfac_approx": "curvature.kfac_approx",
+}
+
+
+def chosen_config(options: argparse.Namespace, root: Path) -> CollectionConfig:
     """Return the settings of a collection, made anew where its pictures are given."""
+    name, work, changes = options.collection, options.work, changes_of(options)
     if getattr(options, "data", None) is not None:
-        recipe = options.preset or "small"
-        return first_one_first(
-            lambda: make_own(
-                options.collection,
-                options.data,
-                recipe,
-                selection(options),
-                options.set,
-            )
-        )
-    config = named_config(options.collection, options.preset)
-    return with_settings(config, options.set)
+        recipe, chosen = options.preset or "small", selection(options)
+        anew = not has_results(name, root, work)
+        make = name, options.data, recipe, chosen, changes, anew
+        return first_one_first(lambda: make_own(*make))
+    return settings_for(name, root, work, options.preset, changes)
 
 
 def run_import(options: argparse.Namespace) -> None:
@@ -309,19 +327,14 @@ def run_import(options: argparse.Namespace) -> None:
 
 def run_stage(options: argparse.Namespace) -> None:
     """Run one stage; what it needs from earlier stages is made or loaded first."""
-    config = chosen_config(options)
-    if options.seed is not None:
-        config = replace(config, seed=options.seed)
-    chosen = {name: getattr(options, name) for name in ("ggn", "kfac_approx")}
-    chosen = {name: value for name, value in chosen.items() if value is not None}
-    config = replace(config, curvature=replace(config.curvature, **chosen))
+    root = options.root or DATA_DIR / "collections"
+    if options.verb == "plan":
+        run_plan(options, root)
+        return
+    config = chosen_config(options, root)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    root = options.root or DATA_DIR / "collections"
     device = own_device(options.device)
-    if options.verb == "plan":
-        print(printed(plan(config, options.work, device), root))
-        return
     if options.verb == "build":
         if path := build(config, root, options.work, device):
             print(path)
@@ -337,10 +350,12 @@ def run_stage(options: argparse.Namespace) -> None:
             compute(config, root, options.work, device)
             return
         dataset = load_dataset(config.data)
-        workspace = open_workspace(config, options.work)
-        weights = first_one_first(
-            lambda: trained_weights(config, dataset, workspace, device)
-        )
+        check_classes(config, len(dataset.class_names))
+        workspace = workspace_of(config, options.work)
+        if options.verb == "fidelity":
+            weights = needed_weights(config, options.work)
+        else:
+            weights = first_one_first(lambda: begun(config, dataset, workspace, device))
         denoiser = denoiser_from_bytes(weights).to(device)
         check_captions(denoiser.unet, dataset.class_names)
         if options.verb == "train":
@@ -354,6 +369,25 @@ def run_stage(options: argparse.Namespace) -> None:
         elif options.verb == "fidelity":
             result = fidelity(config, dataset, denoiser, workspace, options.examples)
             write_fidelity(result, options.out)
+
+
+def run_plan(options: argparse.Namespace, root: Path) -> None:
+    """Print what a build would take; nothing is kept of it."""
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    device, changes = own_device(options.device), changes_of(options)
+    if options.data is None:
+        about = options.collection, root, options.work, options.preset, changes
+        config = settings_for(*about)
+        print(printed(plan(config, options.work, device), root))
+        return
+    with TemporaryDirectory(prefix="afterimage-") as folder:
+        recipe, chosen = options.preset or "small", selection(options)
+        own = options.collection, options.data, recipe, chosen, changes
+        config = own_settings(*own, Path(folder))
+        data = replace(config.data, path=str(Path(folder) / config.data.path))
+        dataset = load_dataset(data)
+        print(printed(plan(config, options.work, device, dataset), root))
 
 
 def run_evidence(config, options: argparse.Namespace, root: Path, device: str) -> None:

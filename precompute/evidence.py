@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 
 from core.baselines import mean_eigenvalue, trak_damping
+from core.checks import check_fields
 from core.config import CollectionConfig, RetrainConfig, config_from_dict
 from core.datasets import load_dataset
 from core.denoiser_file import denoiser_from_bytes
@@ -43,8 +44,10 @@ from core.influence import centred
 from core.lenses import METHODS, Lens
 from core.likelihood import log_probability
 from core.query import QUERY_FOLDS, timestep_costs
+from core.rules import Number, Whole
 from precompute.ablations import gradient_bytes, gradient_variants
 from precompute.progress import Bar
+from precompute.ready import check_evidence, needed_weights
 from precompute.regenerate import regenerated
 from precompute.retrain import (
     identity_of,
@@ -53,7 +56,6 @@ from precompute.retrain import (
     retrain_folder,
 )
 from precompute.samples import make_samples
-from precompute.stages import trained_weights
 from precompute.workspace import DEPENDS_ON, open_workspace
 
 PACKAGES = ("torch", "diffusers", "numpy", "scipy")
@@ -82,6 +84,16 @@ class MeasureConfig:
         """Return 12 hex digits that identify the settings."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+MEASURE_RULES = {
+    "num_samples": Whole(1),
+    "num_draws": Whole(QUERY_FOLDS, step=QUERY_FOLDS),
+    "num_bands": Whole(1),
+    "num_pictures": Whole(0),
+    "probability_draws": Whole(0),
+    "probability_tolerance": Number(0, 1, above=True, below=True),
+}
 
 
 # --- costs ---------------------------------------------------------------------------
@@ -593,14 +605,17 @@ def make_evidence(
     Returns:
         The folder of the evidence, or None after a share.
     """
+    if part[1] == 1:
+        check_evidence(config, root, work, add)
+    weights = needed_weights(config, work)
     dataset, workspace = load_dataset(config.data), open_workspace(config, work)
-    weights = trained_weights(config, dataset, workspace, device)
     denoiser = denoiser_from_bytes(weights).to(device)
     samples = make_samples(config, denoiser, dataset, workspace)
     models, folder = retrain_folder(config, work), evidence_folder(root, config)
     stored = read_evidence(folder) if add else None
     usual = {} if stored is None else stored.recipe["measure"]
     settings = MeasureConfig(**(usual | (asked or {})))
+    check_fields(settings, "", MEASURE_RULES)
     count = min(settings.num_samples, len(samples["x_0"]))
     settings = replace(settings, num_samples=count)
     if stored is not None:

@@ -1,12 +1,16 @@
 """A user's own pictures: say what lies at a path, and make a collection's settings."""
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
+from core.checks import check_settings
 from core.columns import free_names
 from core.config import (
     CollectionConfig,
@@ -16,9 +20,10 @@ from core.config import (
     TrainConfig,
     sets_folder,
 )
-from core.datasets import dataset_path, read_set
+from core.datasets import read_set
 from core.denoiser_file import denoiser_to_bytes
 from core.diffusion import Denoiser
+from core.files import made_folders
 from core.lora import low_rank_layers
 from core.model_folders import SavedModel
 from core.parameters import parameter_layout
@@ -30,7 +35,14 @@ from core.pipelines import (
     unused_settings,
 )
 from core.prompts import TextConditioned, cut_texts, read_tokenizer
-from core.recipes import RECIPES, check_name, recipe_size, save_own, with_settings
+from core.recipes import (
+    RECIPES,
+    check_free,
+    check_name,
+    recipe_size,
+    save_own,
+    with_settings,
+)
 from core.sets import SHOWN, Summary, inspect, write_set
 from core.sources import Record, Source, find_source, opened, selected
 from core.sources.captions import TEXTS
@@ -207,7 +219,7 @@ def described_duplicates(summary: Summary) -> list[str]:
 
 
 def data_settings(
-    name: str, path: Path, selection: Selection, size: int
+    name: str, path: Path, selection: Selection, size: int, folder: Path
 ) -> tuple[DataConfig, Summary]:
     """Bring the wanted pictures of a path into one file; return its settings.
 
@@ -218,6 +230,7 @@ def data_settings(
         path: Where the pictures lie.
         selection: Which are wanted.
         size: Side in pixels of the square they are fitted into.
+        folder: Where the file goes.
 
     Returns:
         The settings, and what was seen on the way.
@@ -229,7 +242,7 @@ def data_settings(
         source = find_source(inside, selection.allow_outside)
         made, summary = write_set(
             selection.records(source),
-            sets_folder(),
+            folder,
             name,
             size,
             lambda loop: Bar(loop, "import", unit=" pictures"),
@@ -320,8 +333,8 @@ def import_model(
 ) -> CollectionConfig:
     """Return the settings of a collection around a model that diffusers saved.
 
-    The model is copied beside the data set, every weight exactly. Errors of the parts
-    pass through.
+    The model is copied beside the data set, every weight exactly. Nothing is kept
+    where anything is refused. Errors of the parts pass through.
 
     Args:
         saved: Where the model lies, with the LoRA, if any, that was trained on the
@@ -330,20 +343,38 @@ def import_model(
         path: Where the pictures lie that the model was trained on.
         selection: Which of them.
         changes: As for `with_settings`.
+    """
+    check_name(name)
+    with_settings(CollectionConfig(name), changes)
+    with staged_sets() as place:
+        config = _imported(saved, name, path, selection, changes, place)
+        check_free(config)
+    save_own(config)
+    return config
+
+
+def _imported(
+    saved: SavedModel,
+    name: str,
+    path: Path,
+    selection: Selection,
+    changes: list[str],
+    place: Path,
+) -> CollectionConfig:
+    """Return what `import_model` does, its files in a folder of their own.
 
     Raises:
         ValueError: If the pictures do not have the model's classes.
     """
-    check_name(name)
     denoiser = read_pipeline(saved)
     conditional = isinstance(denoiser.unet, TextConditioned)
     if conditional != (selection.prompts is not None):
         prompts = (selection.prompts or Prompts()) if conditional else None
         selection = replace(selection, prompts=prompts)
-    data, summary = data_settings(name, path, selection, picture_size(denoiser))
+    data, summary = data_settings(name, path, selection, picture_size(denoiser), place)
     classes = len(summary.values.get("label") or ())
     if conditional:
-        captions = distinct_captions(data)
+        captions = distinct_captions(place / data.path)
         print("\n".join(described_captions(saved, captions, summary)))
         denoiser = read_pipeline(saved, captions)
     elif denoiser.null_label is None:
@@ -356,7 +387,7 @@ def import_model(
     # Models of texts are large, and most of their weights were saved in half precision.
     weights = denoiser_to_bytes(denoiser, None if conditional else torch.float32)
     digest = hashlib.sha256(weights).hexdigest()[:12]
-    kept = sets_folder() / f"{name}-model-{digest}.safetensors"
+    kept = place / f"{name}-model-{digest}.safetensors"
     write_atomically(kept, weights)
     base = RECIPES["small"][0](name, data)
     config = replace(
@@ -372,12 +403,12 @@ def import_model(
             curvature=replace(config.curvature, batch_size=most),
             samples=SampleConfig(guidance_scale=GUIDANCE),
         )
-    return keep_own(config, summary, changes, ("caption",) if conditional else ())
+    return finished(config, summary, changes, ("caption",) if conditional else ())
 
 
-def distinct_captions(data: DataConfig) -> tuple[str, ...]:
+def distinct_captions(path: Path) -> tuple[str, ...]:
     """Return the texts of a data set as `load_dataset` numbers them."""
-    column = read_set(dataset_path(data), ["caption"])["caption"]
+    column = read_set(path, ["caption"])["caption"]
     return tuple(sorted(set(column.to_pylist())))
 
 
@@ -393,13 +424,13 @@ def described_captions(
     return lines
 
 
-def keep_own(
+def finished(
     config: CollectionConfig,
     summary: Summary,
     changes: list[str],
     first: tuple[str, ...] = (),
 ) -> CollectionConfig:
-    """Return the settings of a collection with what is shown of it, and keep them.
+    """Return the settings of a collection with what is shown of it, checked.
 
     Args:
         config: The settings.
@@ -411,8 +442,61 @@ def keep_own(
     captions = (*first, *others)[:2]
     config = replace(config, title=config.name, captions=captions)
     config = with_settings(config, changes)
-    save_own(config)
+    check_settings(config)
     return config
+
+
+@contextmanager
+def staged_sets() -> Iterator[Path]:
+    """Bring files into the folder of users' sets together, if a block succeeds.
+
+    Yields:
+        Where they are put first.
+    """
+    with (
+        made_folders(sets_folder()),
+        TemporaryDirectory(dir=sets_folder(), prefix=".import-") as place,
+    ):
+        yield Path(place)
+        for path in Path(place).iterdir():
+            os.replace(path, sets_folder() / path.name)
+
+
+def own_settings(
+    name: str,
+    path: Path,
+    recipe: str,
+    selection: Selection,
+    changes: list[str],
+    folder: Path,
+) -> CollectionConfig:
+    """Return the settings of a collection of a user's own pictures, checked.
+
+    All that can be is checked before a picture is read. Errors of the parts pass
+    through.
+
+    Args:
+        name: Of the collection.
+        path: Where the pictures lie.
+        recipe: One of `RECIPES`.
+        selection: Which pictures are wanted.
+        changes: As for `with_settings`, on top of the recipe.
+        folder: Where the pictures go.
+    """
+    check_name(name)
+    data = DataConfig(image_size=recipe_size(recipe))
+    planned = with_settings(RECIPES[recipe][0](name, data), changes)
+    check_settings(planned)
+    size = planned.data.image_size
+    data, summary = data_settings(name, path, selection, size, folder)
+    config = RECIPES[recipe][0](name, data)
+    if not data.label_columns:  # nothing to drop, nothing to guide by
+        config = replace(
+            config,
+            model=replace(config.model, label_dropout=0.0),
+            samples=replace(config.samples, guidance_scale=1.0),
+        )
+    return finished(config, summary, changes)
 
 
 def make_own(
@@ -421,25 +505,16 @@ def make_own(
     recipe: str,
     selection: Selection,
     changes: list[str],
+    anew: bool = False,
 ) -> CollectionConfig:
     """Return the settings of a new collection of a user's own pictures, and keep them.
 
-    The same call again gives the same settings. Errors of the parts pass through.
-
-    Args:
-        name: Of the collection.
-        path: Where the pictures lie.
-        recipe: One of `RECIPES`.
-        selection: Which pictures are wanted.
-        changes: As for `with_settings`, on top of the recipe.
+    The same call again gives the same settings; a refused one keeps nothing. Arguments
+    and errors are those of `own_settings`, and of `check_free` unless `anew`.
     """
-    check_name(name)
-    size = recipe_size(recipe)
-    for change in changes:  # the pictures are made in the size that is asked for
-        if change.startswith("data.image_size="):
-            size = with_settings(CollectionConfig(name), [change]).data.image_size
-    data, summary = data_settings(name, path, selection, size)
-    config = RECIPES[recipe][0](name, data)
-    if not data.label_columns:
-        config = replace(config, model=replace(config.model, label_dropout=0.0))
-    return keep_own(config, summary, changes)
+    with staged_sets() as folder:
+        config = own_settings(name, path, recipe, selection, changes, folder)
+        if not anew:
+            check_free(config)
+    save_own(config)
+    return config

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
+from core.checks import check_classes
 from core.clip import load_clip
 from core.config import CollectionConfig
 from core.curvature import Curvature
@@ -36,8 +37,8 @@ from precompute.gradients import (
     open_rows,
     reduce_chunk,
 )
+from precompute.ready import finished_weights
 from precompute.samples import make_samples, sample_queries
-from precompute.stages import imported_weights, shipped_weights
 from precompute.train import new_denoiser, train
 from precompute.workers import example_workers
 from precompute.workspace import Workspace, open_workspace
@@ -90,10 +91,11 @@ def line_through(cost: Callable[[int], float], small: int, large: int) -> Line:
 class Probe:
     """Runs stages at small sizes, by their own code, each in a folder of its own."""
 
-    def __init__(self, config: CollectionConfig, work: Path | None, device: str):
-        """Load the data set, and the model if there is one."""
-        self.config, self.device = config, device
-        self.dataset = load_dataset(config.data)
+    def __init__(
+        self, config: CollectionConfig, work: Path | None, device: str, dataset: Dataset
+    ):
+        """Load the model if there is one."""
+        self.config, self.device, self.dataset = config, device, dataset
         self.some = self.dataset.restricted(
             np.arange(len(self.dataset)) < PROBE_EXAMPLES
         )
@@ -247,14 +249,6 @@ def probed_draws(planned: int, unit: int) -> tuple[int, int]:
     return quarter, 2 * quarter
 
 
-def finished_weights(config: CollectionConfig, work: Path | None) -> bytes | None:
-    """Return the trained model, None where it is still to be trained."""
-    if config.train.imported:
-        return imported_weights(config)
-    path = open_workspace(config, work).path("train", "denoiser.safetensors")
-    return path.read_bytes() if path.exists() else shipped_weights(config)
-
-
 def flat_curvature(probe: Probe) -> Curvature:
     """Return a curvature of the model's shapes; what it holds changes no time."""
     with TemporaryDirectory() as folder, redirect_stderr(StringIO()):
@@ -269,7 +263,10 @@ def flat_curvature(probe: Probe) -> Curvature:
 
 
 def plan(
-    config: CollectionConfig, work: Path | None = None, device: str = "cpu"
+    config: CollectionConfig,
+    work: Path | None = None,
+    device: str = "cpu",
+    dataset: Dataset | None = None,
 ) -> dict[str, Cost]:
     """Return what every stage of a build costs on this machine, by its name.
 
@@ -277,8 +274,11 @@ def plan(
         config: The collection.
         work: Folder of unfinished work; a model that is trained there costs nothing.
         device: Where it would be computed.
+        dataset: Its pictures; None loads them.
     """
-    probe = Probe(config, work, device)
+    dataset = load_dataset(config.data) if dataset is None else dataset
+    check_classes(config, len(dataset.class_names))
+    probe = Probe(config, work, device, dataset)
     curvature = flat_curvature(probe)
     factors, eigenvalues = probe.curvature()
     sampling, query = probe.sampling(), probe.query(curvature)
@@ -405,8 +405,8 @@ def printed(costs: dict[str, Cost], root: Path) -> str:
     memory = max(cost.memory for cost in costs.values())
     disk = sum(cost.disk for cost in costs.values())
     total = f"{clock(seconds):>10} {memory / 1e9:>9.1f} GB {disk / 1e9:>9.2f} GB"
-    root.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(root).free
+    there = next(one for one in (root, *root.absolute().parents) if one.exists())
+    free = shutil.disk_usage(there).free
     return "\n".join([
         f"{'stage':<10} {'time':>10} {'memory':>12} {'disk':>12}",
         *rows,

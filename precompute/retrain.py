@@ -41,7 +41,7 @@ from core.evidence import (
 from core.texts import file_name
 from precompute.together import train_together
 from precompute.train import train
-from precompute.workspace import Workspace, open_workspace, write_atomically
+from precompute.workspace import Workspace, workspace_of, write_atomically
 
 DECIDE = ("data", "model", "train", "seed")  # settings that make a model what it is
 
@@ -64,7 +64,7 @@ def parse_part(text: str) -> tuple[int, int]:
 def retrain_folder(config: CollectionConfig, root: Path | None = None) -> Path:
     """Return where the models that were trained again with these settings lie."""
     fingerprint = config.fingerprint(*DECIDE[:-1])
-    return open_workspace(config, root).folder / f"retrain-{fingerprint}"
+    return workspace_of(config, root).folder / f"retrain-{fingerprint}"
 
 
 def recipe(

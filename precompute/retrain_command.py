@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from core.checks import check_fields
 from core.config import (
     RETRAINING,
     CollectionConfig,
@@ -18,6 +19,7 @@ from core.datasets import load_dataset
 from core.denoiser_file import denoiser_from_bytes
 from core.evidence import evidence_folder, read_evidence
 from precompute.evidence import MeasureConfig
+from precompute.ready import needed_weights
 from precompute.retrain import (
     disjoint_jobs,
     group_jobs,
@@ -29,6 +31,7 @@ from precompute.retrain import (
     subset_jobs,
 )
 from precompute.same_seed import (
+    SAME_SEED_RULES,
     SameSeedConfig,
     common_config,
     same_seed_jobs,
@@ -36,7 +39,6 @@ from precompute.same_seed import (
     write_masks,
 )
 from precompute.samples import make_samples
-from precompute.stages import trained_weights
 from precompute.workspace import open_workspace
 
 
@@ -98,6 +100,7 @@ def run_retrain(
     asked = {"num_subsets": options.subsets, "num_seeds": options.seeds}
     settings = RETRAINING.get(preset_of(config), RetrainConfig())
     settings = replace(settings, **{k: v for k, v in asked.items() if v is not None})
+    check_fields(settings)
     dataset = load_dataset(config.data)
     folder = retrain_folder(config, options.work)
     jobs = subset_jobs(config, settings, len(dataset), folder)
@@ -127,13 +130,15 @@ def run_same_seed(
     """Train and measure this process's share of the models that share all draws."""
     asked = {"num_subsets": options.subsets, "num_seeds": options.seeds}
     asked = {name: value for name, value in asked.items() if value is not None}
+    wanted = SameSeedConfig(**asked)
+    check_fields(wanted, rules=SAME_SEED_RULES)
+    weights = needed_weights(config, options.work)
     dataset, workspace = load_dataset(config.data), open_workspace(config, options.work)
-    weights = trained_weights(config, dataset, workspace, device)
     denoiser = denoiser_from_bytes(weights).to(device)
     samples = make_samples(config, denoiser, dataset, workspace)
     common = common_config(config)
     folder = retrain_folder(common, options.work)
-    jobs = same_seed_jobs(common, SameSeedConfig(**asked), len(dataset), folder)
+    jobs = same_seed_jobs(common, wanted, len(dataset), folder)
     results = evidence_folder(root, config) / "same-seed"
     results.mkdir(parents=True, exist_ok=True)
     if part[0] == 0:

@@ -18,6 +18,7 @@ from core.config import CollectionConfig
 from core.datasets import Dataset
 from core.draws import subset_mask
 from core.files import written_whole
+from core.rules import Number, Several, Whole
 from precompute.evidence import (
     MeasureConfig,
     gallery_fingerprint,
@@ -36,6 +37,14 @@ class SameSeedConfig:
     num_subsets: int = 16  # of each size
     num_seeds: int = 2  # each with a full model of its own
     num_repeated: int = 3  # subsets of each size that seeds after the first have
+
+
+SAME_SEED_RULES = {
+    "fractions": Several(Number(0, 1, above=True, below=True), 1),
+    "num_subsets": Whole(1),
+    "num_seeds": Whole(1),
+    "num_repeated": Whole(0),
+}
 
 
 def common_config(config: CollectionConfig) -> CollectionConfig:

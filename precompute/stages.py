@@ -5,6 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from core.checks import check_classes, check_settings
 from core.config import DATA_DIR, CollectionConfig, sets_folder
 from core.curvature import Curvature
 from core.datasets import Dataset, load_dataset
@@ -22,8 +23,9 @@ from precompute.gradients import (
 )
 from precompute.parallel import first_one_first, rank_and_size, wait_for_all
 from precompute.samples import make_samples, sample_queries
+from precompute.settings import keep_settings
 from precompute.train import train
-from precompute.workspace import Workspace, open_workspace, write_atomically
+from precompute.workspace import Workspace, workspace_of, write_atomically
 
 MODELS = DATA_DIR / "models"
 
@@ -55,10 +57,11 @@ def compute(
     Under torchrun the processes share the curvature and the gradients; the rest is done
     by the first one while the others wait.
     """
-    dataset, workspace = load_dataset(config.data), open_workspace(config, work)
-    weights = first_one_first(
-        lambda: trained_weights(config, dataset, workspace, device)
-    )
+    check_settings(config)
+    dataset = load_dataset(config.data)
+    check_classes(config, len(dataset.class_names))
+    workspace = workspace_of(config, work)
+    weights = first_one_first(lambda: begun(config, dataset, workspace, device))
     denoiser = denoiser_from_bytes(weights).to(device)
     check_captions(denoiser.unet, dataset.class_names)
     ekfac, kfac = fit_curvature(config, dataset, denoiser, workspace)
@@ -111,6 +114,15 @@ def shipped_weights(config: CollectionConfig) -> bytes | None:
     """Return the shipped denoiser, if it was made with these settings."""
     path = weights_path(config)
     return path.read_bytes() if path.exists() else None
+
+
+def begun(
+    config: CollectionConfig, dataset: Dataset, workspace: Workspace, device: str
+) -> bytes:
+    """Return the denoiser; from here on the settings are those of the collection."""
+    workspace.folder.mkdir(parents=True, exist_ok=True)
+    keep_settings(config, workspace.folder.parent)
+    return trained_weights(config, dataset, workspace, device)
 
 
 def trained_weights(

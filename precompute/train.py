@@ -61,17 +61,8 @@ def train(
         device: Where to compute.
         whole: All images, where `dataset` is a part of them: the autoencoder is fitted
             to them.
-
-    Raises:
-        ValueError: If a latent model is to be trained on mirrored pictures: mirroring
-            the latents is not mirroring the picture.
     """
     settings = config.train
-    if settings.horizontal_flip and config.model.autoencoder != "none":
-        raise ValueError(
-            "horizontal_flip is for pixel models; a latent model's x_0 cannot be "
-            "mirrored. Switch it off for this collection."
-        )
     path = workspace.path("train", "denoiser.safetensors")
     if path.exists():
         return path.read_bytes()

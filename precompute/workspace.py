@@ -77,8 +77,13 @@ class Workspace:
                 path.unlink(missing_ok=True)
 
 
+def workspace_of(config: CollectionConfig, root: Path | None = None) -> Workspace:
+    """Return the workspace of a collection, whose folder may not be there."""
+    return Workspace(config, (root or DATA_DIR / "work") / config.name)
+
+
 def open_workspace(config: CollectionConfig, root: Path | None = None) -> Workspace:
     """Return the workspace of a collection, making its folder."""
-    folder = (root or DATA_DIR / "work") / config.name
-    folder.mkdir(parents=True, exist_ok=True)
-    return Workspace(config, folder)
+    workspace = workspace_of(config, root)
+    workspace.folder.mkdir(parents=True, exist_ok=True)
+    return workspace

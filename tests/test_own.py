@@ -20,7 +20,7 @@ from tests.kinds.folders import images
 # The paper's recipe at the size of a toy: as many levels and kinds of block.
 TOY = """
     model.block_out_channels=8,8,8,8 model.norm_num_groups=4 model.layers_per_block=1
-    train.num_steps=3 train.batch_size=4
+    train.num_steps=3 train.warmup_steps=1 train.batch_size=4
     curvature.factor_draws=1 curvature.eigenvalue_draws=1
     gradients.num_draws=4 gradients.sketch_dim=1024 gradients.slice_examples=4
     samples.num_samples=2 samples.num_steps=4 samples.num_draws=8
@@ -95,8 +95,8 @@ def test_single_settings_are_parsed_by_their_kind():
     {
         "steps=5": "names no setting",
         "train.steps=5": "'train' has no setting 'steps'. It has num_steps",
-        "train.num_steps=many": "'many' is no value of 'train.num_steps'",
-        "train.horizontal_flip=1": "true or false",
+        "train.num_steps=many": "`train.num_steps` cannot be 'many'. Expected: a whole",
+        "train.horizontal_flip=1": "Expected: true or false.",
     }.items(),
 )
 def test_a_wrong_setting_gets_one_sentence(change, said):
@@ -117,7 +117,7 @@ def test_settings_are_kept_under_a_name(sets, tmp_path):
     assert len(dataset) == 4 and made.data.channels == 3
     with pytest.raises(ValueError, match="exists with other pictures or settings"):
         make_own("mine", path, "small", selection, [])
-    with pytest.raises(ValueError, match="Leave --preset away"):
+    with pytest.raises(ValueError, match="Omit --preset"):
         named_config("mine", "tiny")
     with pytest.raises(ValueError, match="Choose another name"):
         make_own("glyphs", path, "cifar", selection, [])

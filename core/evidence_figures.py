@@ -4,7 +4,16 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from core.figures import DASHES, MARKER, MUTED, SERIES, faint, finish, scatter
+from core.figures import (
+    DASHES,
+    MARKER,
+    MUTED,
+    SERIES,
+    faint,
+    finish,
+    hover_numbers,
+    scatter,
+)
 from core.texts import for_figure
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up")
@@ -43,8 +52,8 @@ def points(
                 "symbol": SYMBOLS[number % len(SYMBOLS)],
             },
             error_x={"array": rows["error"], **ERROR_BAR},
-            customdata=rows["error"],
-            hovertemplate="%{y}: %{x:.3~g} ± %{customdata:.2~g}<extra></extra>",
+            hovertext=hover_numbers(rows["value"], rows["error"]),
+            hovertemplate="%{y}: %{hovertext}<extra></extra>",
         )
     for number, (name, (value, error)) in enumerate(references.items()):
         line = {"width": 2, "color": MUTED, "dash": DASHES[1 + number % 3]}
@@ -88,9 +97,10 @@ def damping_curves(frame: pd.DataFrame) -> go.Figure:
                 "line": {"width": np.where(rows["default"], 3, 0)},
             },
             error_y={"array": rows["standard_error"], **ERROR_BAR},
-            customdata=rows["standard_error"],
-            hovertemplate="%{x:.2~g} times the mean eigenvalue: %{y:.2f} "
-            "± %{customdata:.2f}<extra></extra>",
+            customdata=hover_numbers(rows["relative"], form=".2g"),
+            hovertext=hover_numbers(rows["lds"], rows["standard_error"], ".2f"),
+            hovertemplate="%{customdata} times the mean eigenvalue: %{hovertext}"
+            "<extra></extra>",
         )
     figure.update_layout(showlegend=True)
     figure.update_xaxes(
@@ -175,7 +185,9 @@ def group_scatter(
             },
             error_x={"array": rows["error"], **ERROR_BAR},
             text=rows["name"].map(for_figure),
-            hovertemplate="%{text}: predicted %{x:.3~g}, measured %{y:.3~g}"
+            customdata=hover_numbers(rows["predicted"]),
+            hovertext=hover_numbers(rows["measured"]),
+            hovertemplate="%{text}: predicted %{customdata}, measured %{hovertext}"
             "<extra></extra>",
         )
     figure.update_layout(showlegend=True)
@@ -205,7 +217,8 @@ def collapse_curves(table: pd.DataFrame) -> go.Figure:
             mode="lines+markers",
             line={"width": 2, "color": colour, "dash": DASHES[number]},
             marker={"size": 8, "color": colour, "symbol": SYMBOLS[number]},
-            hovertemplate="%{x} pictures: %{y:.2f}<extra></extra>",
+            hovertext=hover_numbers(table[column], form=".2f"),
+            hovertemplate="%{x} pictures: %{hovertext}<extra></extra>",
         )
     figure.update_layout(showlegend=True)
     figure.update_xaxes(

@@ -4,11 +4,14 @@ Colours of text, grid and ground are left to the page's theme; the few set here 
 light and on dark ground.
 """
 
+import math
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from core.texts import for_figure
+from core.texts import for_figure, minus
 
 ACCENT = "#2b9d8f"
 MARKER = "#d9692c"
@@ -110,7 +113,8 @@ def distribution(frame: pd.DataFrame) -> go.Figure:
                 "color": SERIES[number % len(SERIES)],
                 "dash": DASHES[number % len(DASHES)],
             },
-            hovertemplate="%{y} pictures near %{x:.1f}<extra></extra>",
+            hovertext=hover_numbers(rows["place"], form=".1f"),
+            hovertemplate="%{y} pictures near %{hovertext}<extra></extra>",
         )
     figure.update_xaxes(title="standard deviations from the middle")
     figure.update_yaxes(type="log", title="pictures", dtick=1)
@@ -145,9 +149,10 @@ def timestep_curve(
         mode="lines+markers",
         line={"color": ACCENT, "width": 2.5},
         marker={"size": 5},
-        customdata=frame[["low", "high", "error"]],
-        hovertemplate="noise %{customdata[0]}–%{customdata[1]}: %{y:.3~g} "
-        "± %{customdata[2]:.2~g}<extra></extra>",
+        customdata=frame[["low", "high"]],
+        hovertext=hover_numbers(frame["value"], frame["error"]),
+        hovertemplate="noise %{customdata[0]}–%{customdata[1]}: %{hovertext}"
+        "<extra></extra>",
         showlegend=False,
     )
     figure = go.Figure([band, line])
@@ -156,6 +161,22 @@ def timestep_curve(
     figure.update_xaxes(title="noise level: detail ← → structure")
     figure.update_yaxes(title=title)
     return finish(figure, height=260)
+
+
+def hover_numbers(
+    values: Iterable[float], errors: Iterable[float] | None = None, form: str = ".3g"
+) -> list[str]:
+    """Return numbers as a figure tells them under the pointer, with their errors.
+
+    Plotly's own formats write a hyphen for minus, its axes a minus sign.
+    """
+    printed = [minus(f"{value:{form}}") for value in values]
+    if errors is None:
+        return printed
+    return [
+        f"{value} ± {minus(f'{error:.2g}')}" if math.isfinite(error) else value
+        for value, error in zip(printed, errors, strict=True)
+    ]
 
 
 def faint(colour: str) -> str:
@@ -182,7 +203,8 @@ def weights(frame: pd.DataFrame) -> go.Figure:
                 "color": SERIES[number % len(SERIES)],
                 "dash": DASHES[number % len(DASHES)],
             },
-            hovertemplate="noise %{x}: %{y:.3~g}<extra></extra>",
+            hovertext=hover_numbers(rows["weight"]),
+            hovertemplate="noise %{x}: %{hovertext}<extra></extra>",
         )
     figure.update_xaxes(title="noise level: detail ← → structure")
     figure.update_yaxes(

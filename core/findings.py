@@ -14,6 +14,7 @@ from core.config import COLLECTIONS, CollectionConfig, preset_of
 from core.evaluation import FEWEST_HALVES, Calibration
 from core.evidence import CEILING, RANDOM
 from core.lenses import MEASUREMENTS, METHODS
+from core.texts import minus
 from core.trust import number, plus_minus
 
 ERRORS = 2  # standard errors that tell two figures apart
@@ -81,9 +82,9 @@ def size_of(num_bytes: float) -> str:
 def change_of(value: float, error: float) -> str:
     """Return a change with its sign, to two digits of its error, "+0.302 ± 0.012"."""
     if not np.isfinite(error) or error <= 0:
-        return f"{value:+.3g}".replace("-", "−")
+        return minus(f"{value:+.3g}")
     digits = max(1 - int(np.floor(np.log10(error))), 0)
-    return f"{value:+,.{digits}f} ± {error:,.{digits}f}".replace("-", "−")
+    return minus(f"{value:+,.{digits}f} ± {error:,.{digits}f}")
 
 
 def lds_of(row) -> str:
@@ -166,11 +167,11 @@ def damping_finding(table: pd.DataFrame) -> str:
             parts.append(f"{name} ranks best at its own damping ({number(own['lds'])})")
             continue
         gains = True
+        times = minus(f"{best['relative']:.2g}")
         far = "more" if are_apart(own, best) else "no more"
         parts.append(
-            f"{name} would gain {number(gain)} at "
-            f"{best['relative']:.2g} times the mean eigenvalue, which is {far} "
-            "than two standard errors"
+            f"{name} would gain {number(gain)} at {times} times the mean eigenvalue, "
+            f"which is {far} than two standard errors"
         )
     if not parts:
         return "No damping was varied."
@@ -268,14 +269,15 @@ def change_finding(found: Calibration, method: str, measurement: str) -> str:
     unit = unit_of(measurement)
     said = (
         f"Calibrated on other halves, {method_name(method)} misses the measured change "
-        f"by {found.error:.3g} {unit} (root mean square); no prediction misses it by "
-        f"{found.spread:.3g}. "
+        f"by {minus(f'{found.error:.3g}')} {unit} (root mean square); no prediction "
+        f"misses it by {minus(f'{found.spread:.3g}')}. "
     )
     if found.explained > 0:
         said += f"That explains {found.explained:.0%} of the variance. "
     else:
         said += "So it predicts the size of a change no better than nothing does. "
-    return said + f"Nine of ten changes lie within ± {found.half_width:.3g} of the map."
+    width = minus(f"{found.half_width:.3g}")
+    return said + f"Nine of ten changes lie within ± {width} of the map."
 
 
 def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
@@ -400,12 +402,13 @@ def collapse_finding(table: pd.DataFrame, measurement: str) -> str:
         return "No two models were trained on pictures that they do not share."
     small, large = table.iloc[0], table.iloc[-1]
     name, unit = cost_name(measurement), unit_of(measurement)
+    spread = minus(f"{large['spread']:.3g}")
     said = (
         f"From {small['num_pictures']:,.0f} to {large['num_pictures']:,.0f} pictures "
         f"each, the {name} of a sample differs between the two models by "
         f"{_difference_of(small)}, then {_difference_of(large)}"
         f"{unit and f' {unit}'}, while samples differ among each other by "
-        f"{large['spread']:.3g}; the correlation over samples goes from "
+        f"{spread}; the correlation over samples goes from "
         f"{number(small['correlation'])} to {number(large['correlation'])}."
     )
     if np.isfinite(large["drawn"]):
@@ -464,8 +467,9 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
         own = ranked["own"].iloc[0]
         said += f", the sample's own group {own:.0%}." if own > 0 else "."
     own = summary[summary["method"] == "ekfac"]
-    if len(own) and np.isfinite(own["size"].iloc[0]):
-        said += f" EK-FAC's sizes have to be taken times {own['size'].iloc[0]:.2g}."
+    size = own["size"].iloc[0] if len(own) else np.nan
+    if np.isfinite(size):
+        said += f" EK-FAC's sizes have to be taken times {minus(f'{size:.2g}')}."
     return said
 
 
@@ -476,12 +480,12 @@ def stored_finding(quality: dict) -> str:
     """Return what was measured of a collection when it was built, in one sentence."""
     said = {
         "reliability": "asked again with other noise, the order of its scores agrees "
-        "to {:.2f}",
-        "sketch_agreement": "the sketch agrees with the exact order to {:.2f}",
-        "index_agreement": "the full index to {:.2f}",
+        "to {}",
+        "sketch_agreement": "the sketch agrees with the exact order to {}",
+        "index_agreement": "the full index to {}",
     }
     parts = [
-        words.format(quality[name])
+        words.format(number(quality[name]))
         for name, words in said.items()
         if quality.get(name) is not None
     ]

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from core.figures import ACCENT, MARKER, MUTED, finish, name_rows
+from core.figures import ACCENT, MARKER, MUTED, finish, hover_numbers, name_rows
 from core.texts import for_figure
 
+BINS = 24  # of the random groups' changes
 WEBGL_FROM = 1000  # points; fewer are drawn as vectors, a page has few WebGL contexts
 EXTREME = 0.99  # quantile of sizes that has the full colour, so that few are not all
 DIVERGING = [[0.0, MARKER], [0.5, "#b9b4aa"], [1.0, ACCENT]]
@@ -22,11 +23,15 @@ def random_histogram(others: np.ndarray, value: float, title: str) -> go.Figure:
         value: Of the group, as printed.
         title: What the numbers are.
     """
-    bars = go.Histogram(
-        x=others,
-        nbinsx=24,
+    counts, edges = np.histogram(others, BINS)
+    middle = (edges[:-1] + edges[1:]) / 2
+    bars = go.Bar(
+        x=middle,
+        y=counts,
+        width=0.94 * np.diff(edges),
         marker={"color": MUTED, "cornerradius": 2},
-        hovertemplate="%{y} random groups near %{x:.3~g}<extra></extra>",
+        hovertext=hover_numbers(middle),
+        hovertemplate="%{y} random groups near %{hovertext}<extra></extra>",
         showlegend=False,
     )
     figure = go.Figure([bars])
@@ -41,7 +46,6 @@ def random_histogram(others: np.ndarray, value: float, title: str) -> go.Figure:
             "showarrow": False,
         },
     )
-    figure.update_layout(bargap=0.06)
     # A line far outside stretches the axis; leave room for its name.
     ends = np.append(others, value)
     room = 0.06 * max(float(np.ptp(ends)), 1e-12)
@@ -73,11 +77,11 @@ def change_bars(frame: pd.DataFrame, title: str) -> go.Figure:
             "width": 3,
             "color": MUTED,
         },
-        customdata=frame[["pictures", "standard_error"]],
+        customdata=frame["pictures"],
         text=frame["group"].map(for_figure),
         textposition="none",
-        hovertemplate="%{text}: %{x:.3~g} ± %{customdata[1]:.2~g}, "
-        "%{customdata[0]} pictures<extra></extra>",
+        hovertext=hover_numbers(frame["change"], frame["standard_error"]),
+        hovertemplate="%{text}: %{hovertext}, %{customdata} pictures<extra></extra>",
         showlegend=False,
     )
     figure = go.Figure([bars])
@@ -128,10 +132,11 @@ def picture_map(
         mode="markers",
         customdata=frame["id"],
         text=frame["name"].map(for_figure),
+        hovertext=hover_numbers(frame["score"]) if known else None,
         marker=marker,
         unselected={"marker": {"opacity": 0.15}},
         hovertemplate="%{text}"
-        + (": %{marker.color:.3~g}" if known else "")
+        + (": %{hovertext}" if known else "")
         + "<extra></extra>",
         showlegend=False,
     )

@@ -19,6 +19,7 @@ from core.columns import beside
 from core.explorer import Answer
 from core.filters import Found
 from core.lenses import KINDS, MEASUREMENTS, METHODS, Lens
+from core.texts import minus
 
 KIND_COLUMNS = {"attribution": "score", "similarity": "similarity"}
 SOURCES = {  # where the numbers come from, in words
@@ -130,7 +131,7 @@ class Scale:
         """Return a score as it is printed, e.g. "+4.81"."""
         value = round(score * self.factor, self.decimals) + 0.0  # no "-0.00"
         sign = "+" if self.signed and value > 0 else ""
-        return f"{sign}{value:.{self.decimals}f}".replace("-", "−")
+        return minus(f"{sign}{value:.{self.decimals}f}")
 
     def error(self, standard_error: float) -> str:
         """Return a standard error as it is printed, "" where the method has none."""
@@ -173,7 +174,7 @@ def signed_scale(largest: float, size: int = 1) -> Scale:
 
 def plain(value: float) -> str:
     """Return a number with about three digits and no exponent, e.g. "3,087"."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
 
 
 def is_sure(answer: Answer, position: int) -> bool:
@@ -197,7 +198,7 @@ def marks(answer: Answer, count: int, among: Found | None = None) -> dict[int, s
         for position in strip.positions:
             rank = int(ranks[position])
             if strip.tone == "against":
-                text = f"−{len(ranks) - rank + 1}"
+                text = minus(f"{rank - len(ranks) - 1}")
             else:
                 text = f"{rank}"
             shown.setdefault(int(answer.example_ids[position]), text)

@@ -17,7 +17,7 @@ from core.answers import Answer, Query
 from core.explorer import Explorer
 from core.left_out import LeftOut
 from core.lenses import MEASUREMENTS, METHODS, has_timesteps, lens_title, measures
-from core.texts import one_line, shortened
+from core.texts import minus, one_line, shortened
 from core.trust import UNTESTED, Trust, reliability, size_note
 
 STRIP = 6  # pictures in a strip
@@ -238,7 +238,7 @@ def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
         rows.append(("Measurement", f"{facts.title}, in {facts.unit}"))
         now = reading.plain(answer.value)
         if np.isfinite(answer.value_error):
-            now += f" ± {answer.value_error:.2g}"
+            now += minus(f" ± {answer.value_error:.2g}")
         if np.isfinite(answer.value):
             rows.append(("Value now", now))
     if not has_timesteps(lens.method):
@@ -259,8 +259,9 @@ def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
     if method.damped:
         own = "the collection’s own"
         if lens.damping is None and method.kind == "influence":
-            own += f" (EK-FAC: {explorer.provenance['damping']:.6g})"
-        said = own if lens.damping is None else f"{lens.damping:.6g}"
+            usual = minus(f"{explorer.provenance['damping']:.6g}")
+            own += f" (EK-FAC: {usual})"
+        said = own if lens.damping is None else minus(f"{lens.damping:.6g}")
         rows.append(("Damping", said))
     return rows
 
@@ -317,7 +318,7 @@ def _agreement(answers: list[Answer]) -> list[dict]:
                 "first": lens_title(first.lens),
                 "second": lens_title(second.lens),
                 "ten": f"{compared['First 10']:.0f} of 10",
-                "order": f"{compared['Whole order']:+.2f}".replace("-", "−"),
+                "order": minus(f"{compared['Whole order']:+.2f}"),
             })
     return pairs
 

@@ -30,6 +30,15 @@ def one_line(value: object) -> str:
     return OBEYED.sub(UNKNOWN, re.sub(r"\s+", " ", str(value)))
 
 
+def minus(number: str) -> str:
+    """Return a printed number with the sign that people read for minus.
+
+    For pages, figures, reports and sentences of commands. What a machine reads again
+    (CSV, links, settings, what has to be typed) keeps its hyphen.
+    """
+    return number.replace("-", "\u2212")
+
+
 def shortened(value: object, most: int) -> str:
     """Return a text as one line of at most `most` letters."""
     line = one_line(value)

@@ -10,6 +10,7 @@ import numpy as np
 from core.evaluation import FEWEST_HALVES, size_of_changes
 from core.evidence import OWN, PREDICTED_BY, Evidence, ceiling, default_lens, figures
 from core.lenses import METHODS, Lens
+from core.texts import minus
 
 UNTESTED = "not tested by retraining"
 SAME_DAMPING = 1e-3  # relative difference below which two dampings are one
@@ -53,7 +54,7 @@ class Trust:
         if np.isfinite(self.ceiling):
             said += f" (ceiling {number(self.ceiling)})"
         if np.isfinite(self.size):
-            said += f"; sizes × {self.size:.2g}".replace("-", "−")
+            said += f"; sizes × {minus(f'{self.size:.2g}')}"
         return said
 
     @property
@@ -78,9 +79,9 @@ class Trust:
             )
         if np.isfinite(self.size):
             said += (
-                f" Changes measured were {self.size:.2g} times those predicted: the "
-                "order is what was tested, not the size."
-            ).replace("-", "−")
+                f" Changes measured were {minus(f'{self.size:.2g}')} times those "
+                "predicted: the order is what was tested, not the size."
+            )
         return f"{said} {self.note}".strip() + " More on the page Evidence."
 
 
@@ -104,7 +105,7 @@ def reliability(quality: dict, lens: Lens, source: str) -> str:
     if source != "sketch":
         del said["sketch_agreement"]
     tests = [
-        f"{what} {quality[name]:.2f}"
+        f"{what} {number(quality[name])}"
         for name, what in said.items()
         if quality.get(name) is not None
     ]
@@ -117,7 +118,7 @@ def size_note(lens: Lens, tested: Trust | None) -> str:
         return ""
     if tested is None or not np.isfinite(tested.size):
         return "Read the order, not the size: that was not tested by retraining."
-    times = f"{tested.size:.2g}".replace("-", "−")
+    times = minus(f"{tested.size:.2g}")
     return (
         f"Read the order, not the size: retraining finds {times} times the change that "
         "is predicted."
@@ -126,7 +127,7 @@ def size_note(lens: Lens, tested: Trust | None) -> str:
 
 def number(value: float) -> str:
     """Return a correlation with two digits, e.g. "−0.04"."""
-    return f"{round(float(value), 2) + 0.0:.2f}".replace("-", "−")  # no "-0.00"
+    return minus(f"{round(float(value), 2) + 0.0:.2f}")  # no "-0.00"
 
 
 def plus_minus(value: float, error: float) -> str:

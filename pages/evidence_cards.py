@@ -16,7 +16,7 @@ from core.evidence import CEILING, NOTHING, RANDOM, Evidence
 from core.evidence_tables import calibration, group_summary, make_table
 from core.explorer import Explorer
 from core.lenses import METHODS
-from core.texts import file_name, safe_csv
+from core.texts import file_name, minus, safe_csv
 from pages import components, lens_views, link
 from pages.words import heading, sentence, text
 
@@ -183,17 +183,16 @@ def show_lds_table(table: pd.DataFrame) -> None:
         "± halves": table["subset_error"],
         "scored": table["scored"],
     })
-    digits = st.column_config.NumberColumn(format="%.3f")
+    # A styled number is sorted as a number, and has the minus sign that people read.
+    printed = dict.fromkeys(["LDS", "±", "± halves"], lambda x: minus(f"{x:.3f}"))
     st.dataframe(
-        shown,
+        shown.style.format(printed, na_rep="–"),
         hide_index=True,
         width="stretch",
         height="content" if len(shown) <= 12 else 460,
         column_config={
-            "LDS": digits,
-            "±": digits,
             "± halves": st.column_config.NumberColumn(
-                format="%.3f", help="Error from having few retrained models (jackknife)"
+                help="Error from having few retrained models (jackknife)"
             ),
             "scored": st.column_config.TextColumn(
                 help="What the scores were about; own: the method knows only one thing"

@@ -167,11 +167,13 @@ def show_size(
     with st.expander("Raw score"):
         total = float(answer.scores[group.members].sum())
         facts = {
-            "Sum of the scores": f"{total:.6g}",
-            "Mean score of a member": f"{total / group.size:.6g}",
+            "Sum of the scores": texts.minus(f"{total:.6g}"),
+            "Mean score of a member": texts.minus(f"{total / group.size:.6g}"),
             "Training pictures": f"{len(answer.scores):,}",
-            "Predicted change = sum ÷ pictures": f"{change:.6g}",
-            "Its standard error": f"{error:.3g}" if np.isfinite(error) else "none",
+            "Predicted change = sum ÷ pictures": texts.minus(f"{change:.6g}"),
+            "Its standard error": texts.minus(f"{error:.3g}")
+            if np.isfinite(error)
+            else "none",
         }
         if answer.lens.kind != "influence":
             facts = dict(list(facts.items())[:3])

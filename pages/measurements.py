@@ -19,7 +19,7 @@ from pages import (
     trust,
     waiting,
 )
-from pages.words import heading, how_to_read, measured, text
+from pages.words import heading, how_to_read, measured, signed, text
 
 COMPARED = ("loss", "elbo", "trajectory")
 MANY = 1500  # points that a figure can hold and stay quick
@@ -107,7 +107,7 @@ def show_scatter(explorer: Explorer, first: Answer, second: Answer) -> int | Non
         on_select="rerun",
         selection_mode="points",
         alt=f"Scores under {names[0]} against {names[1]}; their orders correlate at "
-        f"{correlation:.2f}.",
+        f"{signed(correlation)}.",
     )
     return newly_selected(event, f"{names[0]}/{names[1]}")
 

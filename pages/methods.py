@@ -8,6 +8,7 @@ from core import reading
 from core.answers import Answer, Query
 from core.explorer import Explorer, Lens
 from core.lenses import KINDS, METHODS
+from core.texts import minus
 from pages import lens_picker, lens_views, link, picker, share, shared, trust, waiting
 from pages.words import duration, heading, how_to_read, sentence, signed, size, text
 
@@ -90,7 +91,7 @@ def show_damping(explorer: Explorer, asked: picker.Asked) -> int | None:
         waiting.show_wait(f"damped {int(base is not None)}", height=200)
         return None
     st.caption(
-        f"λ = {damping or own:.2g} · agrees with the own damping: "
+        f"λ = {minus(f'{damping or own:.2g}')} · agrees with the own damping: "
         f"{reading.overlap(base, damped, 10)} of the first 10, whole order "
         f"{signed(reading.rank_correlation(base, damped))}"
     )

@@ -9,6 +9,7 @@ import streamlit as st
 from core import comparison, figures
 from core.explorer import BandAnswers, Explorer, Lens
 from core.lenses import MEASUREMENTS
+from core.texts import minus
 from pages import (
     components,
     lens_picker,
@@ -90,19 +91,16 @@ def heat_row(
     example = int(bands.example_ids[place])
     tile = components.example_tile(explorer, example)
     names = comparison.band_names(bands.edges)
+    scores, errors = bands.scores[:, place], bands.standard_errors[:, place]
+    size = len(bands.example_ids)
+    changes = figures.hover_numbers(scores / size, errors / size)
     cells = [
         {
-            "text": f"{round(100 * score / largest)}".replace("-", "−"),
+            "text": minus(f"{round(100 * score / largest)}"),
             "strength": float(score) / largest,
-            "title": f"noise {name}: {score / len(bands.example_ids):.3g} "
-            f"± {error / len(bands.example_ids):.2g}",
+            "title": f"noise {name}: {change}",
         }
-        for name, score, error in zip(
-            names,
-            bands.scores[:, place],
-            bands.standard_errors[:, place],
-            strict=True,
-        )
+        for name, score, change in zip(names, scores, changes, strict=True)
     ]
     label = ", ".join(tile["lines"])
     return {"id": example, "src": tile["src"], "label": label, "cells": cells}

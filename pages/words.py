@@ -8,7 +8,7 @@ import re
 
 import streamlit as st
 
-from core.texts import one_line
+from core.texts import minus, one_line
 
 COLUMN_NAMES = {
     "style": "Design house",
@@ -50,13 +50,13 @@ def how_to_read(said: str) -> None:
 
 def signed(value: float) -> str:
     """Return a correlation as it is printed, e.g. "+0.85"."""
-    return f"{value:+.2f}".replace("-", "−")
+    return minus(f"{value:+.2f}")
 
 
 def measured(value: float, error: float) -> str:
     """Return a value with its standard error, to the same digits; no error, no ±."""
     digits = 0 if abs(value) >= 100 else 2
-    said = f"{value:,.{digits}f}".replace("-", "−")
+    said = minus(f"{value:,.{digits}f}")
     return f"{said} ± {error:,.{digits}f}" if math.isfinite(error) else said
 
 

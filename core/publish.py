@@ -22,10 +22,10 @@ import numpy as np
 
 from core.files import written_whole
 from core.locks import free_lock, take_lock
+from core.schema import SCHEMA_STEPS
 from core.store import (
     BYTES_DTYPE,
     NAME_PATTERN,
-    SCHEMA_STEPS,
     Collection,
     Sample,
     Shard,
@@ -250,6 +250,7 @@ class CollectionWriter:
         Args:
             path: Its file, open nowhere else in this process.
         """
+        Collection(path).close()  # what is no collection is refused there
         self._connection.execute("attach ? as published (read_only)", [str(path)])
         for table in COPIED_TABLES:
             self._connection.execute(

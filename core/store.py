@@ -1,11 +1,12 @@
 """The collection file: one DuckDB database with all that a collection knows.
 
-Has the schema and reads published files: pictures, named arrays, gallery samples,
-precomputed answers, evaluations and the catalogue of shard files. Nothing in a file is
-a pickle: a value is JSON text, an array is little-endian bytes with its dtype and
-shape. A published file never changes, so that readers need no locks.
+Reads published files: pictures, named arrays, gallery samples, precomputed answers,
+evaluations and the catalogue of shard files. Nothing in a file is a pickle: a value is
+JSON text, an array is little-endian bytes with its dtype and shape. A published file
+never changes, so that readers need no locks.
 
-Does not know what any of it means, nor how a file comes to be (`core.publish`).
+Does not know what any of it means, which tables there are (`core.schema`), nor how a
+file comes to be (`core.publish`).
 """
 
 import hashlib
@@ -21,66 +22,13 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-# The schema in numbered steps. A published step never changes; its number is stored in
-# the file, and a file of another version is refused.
-SCHEMA_STEPS = (
-    """
-    create table meta (key text primary key, value text not null);
-    create table classes (label integer primary key, names text not null);
-    create table examples (
-        example_id bigint primary key, label integer not null,
-        image blob not null, sha256 text not null, metadata text not null);
-    create table arrays (
-        name text primary key, dtype text not null, shape text not null,
-        sha256 text not null);
-    create table chunks (
-        name text not null, start bigint not null, data blob not null);
-    create table samples (
-        sample_id bigint primary key, label integer, seed bigint not null,
-        sampler text not null, num_steps integer not null,
-        guidance_scale double not null, metadata text not null,
-        image blob not null, sha256 text not null);
-    create table answers (
-        sample_id bigint, lens text, scores blob not null,
-        standard_errors blob not null, value double not null, source text not null,
-        sha256 text not null, primary key (sample_id, lens));
-    create table evaluations (
-        name text, key text, value text not null, primary key (name, key));
-    create table shards (
-        file text primary key, first_position bigint not null,
-        num_examples bigint not null, layout text not null, dtype text not null,
-        num_bytes bigint not null, sha256 text not null);
-    """,
-    # An answer's numbers are float32: their standard errors are thousands of times
-    # larger than what that rounds away, and a gallery takes half the room.
-    """
-    comment on column answers.scores is 'float32, little-endian';
-    comment on column answers.standard_errors is 'float32, little-endian';
-    """,
+from core.schema import (
+    CONTENT_QUERIES,
+    READ_CONFIG,
+    SCHEMA_STEPS,
+    is_ours,
+    what_is_computed,
 )
-
-# All that is not a blob; blobs are represented by their checksums. The fingerprint of a
-# collection is the checksum of these rows.
-CONTENT_QUERIES = (
-    "select key, value from meta where key <> 'fingerprint' order by key",
-    "select label, names from classes order by label",
-    "select example_id, label, sha256, metadata from examples order by example_id",
-    "select name, dtype, shape, sha256 from arrays order by name",
-    "select sample_id, label, seed, sampler, num_steps, guidance_scale, metadata, "
-    "sha256 from samples order by sample_id",
-    "select sample_id, lens, value, source, sha256 from answers "
-    "order by sample_id, lens",
-    "select name, key, value from evaluations order by name, key",
-    "select file, first_position, num_examples, layout, dtype, num_bytes, sha256 "
-    "from shards order by file",
-)
-
-# A collection may come from anyone: it may read no other file and fetch no extension.
-READ_CONFIG = {
-    "enable_external_access": False,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-}
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 BYTES_DTYPE = "bytes"  # of an array that is a file, such as safetensors
@@ -187,6 +135,7 @@ class Collection:
                 self.path, read_only=True, config=READ_CONFIG
             )
         try:
+            self._require_stored()
             self._require_schema()
             self.name, self.fingerprint = self.meta("name"), self.meta("fingerprint")
         except (LookupError, ValueError):
@@ -471,8 +420,26 @@ class Collection:
             if path.exists() and file_sha256(path) != shard.sha256:
                 raise ValueError(damaged(path))
 
+    def _require_stored(self) -> None:
+        """Refuse a file that would compute, perhaps for ever, what is read of it.
+
+        Raises:
+            ValueError: If it is one.
+        """
+        with _plain_errors(self.path):
+            cursor = self._connection.cursor()
+            said = what_is_computed(cursor, self.path.stat().st_size)
+            known = said or is_ours(cursor, ("meta",))
+        if said:
+            raise ValueError(
+                f"'{self.path.name}' is not read: {said}. Get it again from where it "
+                f"came, or build it with `{build_command(self.path)}`."
+            )
+        if not known:
+            raise ValueError(damaged(self.path))
+
     def _require_schema(self) -> None:
-        """Refuse a file of another schema version.
+        """Refuse a file of another schema version, or with other tables.
 
         Raises:
             ValueError: If it is one.
@@ -484,6 +451,9 @@ class Collection:
                 f"version {len(SCHEMA_STEPS)}. Use the program that made it, or build "
                 f"it again with `{build_command(self.path)}`."
             )
+        with _plain_errors(self.path):
+            if not is_ours(self._connection.cursor()):
+                raise ValueError(damaged(self.path))
 
     def _rows(self, query: str, *parameters) -> list[tuple]:
         """Return all rows of a query.

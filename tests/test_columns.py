@@ -19,9 +19,9 @@ from core.evidence import group_members, group_name
 from core.explorer import Explorer, Lens, open_explorer
 from core.groups import change_table, named_table
 from core.report import Part, html_report
+from core.schema import SCHEMA_STEPS
 from core.sets import write_set
 from core.sources import Record
-from core.store import SCHEMA_STEPS
 from core.texts import safe_csv
 from precompute.__main__ import main
 from precompute.assemble import publish

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from core.store import SCHEMA_STEPS, Collection, find_collection, list_collections
+from core.publish import CollectionWriter
+from core.schema import SCHEMA_STEPS
+from core.store import Collection, find_collection, list_collections
 from tests.toy_collection import (
     HOSTILE,
     LENS,
@@ -238,9 +240,78 @@ def test_a_collection_cannot_read_other_files(path, tmp_path):
             "create view classes as select 0 as label, content as names "
             f"from read_text('{secret}')"
         )
-    with Collection(path) as collection:
-        with pytest.raises(ValueError, match="is damaged"):
-            collection.classes()
+    with pytest.raises(ValueError, match="'classes' is a view.*Get it again"):
+        Collection(path)
+
+
+ENDLESS = "select range::text, range::text from range(1000000000000000)"
+WITHOUT_END = (
+    "with recursive more(n) as (select 0 union all select n + 1 from more) "
+    "select n::text, n::text from more"
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            ["drop table meta", f"create view meta(key, value) as {ENDLESS}"],
+            "'meta' is a view, which computes its rows when it is read",
+        ),
+        (
+            ["drop table meta", f"create view meta(key, value) as {WITHOUT_END}"],
+            "'meta' is a view, which computes its rows when it is read",
+        ),
+        (
+            ["drop table chunks", f"create view chunks(name, start) as {ENDLESS}"],
+            "'chunks' is a view, which computes its rows when it is read",
+        ),
+        (
+            [f"create view extra(a, b) as {ENDLESS}"],
+            "'extra' is a view, which computes its rows when it is read",
+        ),
+        (
+            [f"create macro unnest(x) as (select count(*) from ({ENDLESS}))"],
+            "it brings a function of its own, 'unnest'",
+        ),
+        (
+            ["insert into chunks select 'x', 0, 'y'::blob from range(3000000)"],
+            "'chunks' claims 3,000,007 rows in a file of",
+        ),
+    ],
+)
+def test_a_file_that_computes_its_rows_is_not_read(path, changes, said):
+    """It may never end, or fill any memory: nothing is asked of it."""
+    with duckdb.connect(path) as connection:
+        for change in changes:
+            connection.execute(change)
+    with pytest.raises(ValueError) as error:
+        Collection(path)
+    assert str(error.value).startswith(f"'{path.name}' is not read: {said}")
+    assert str(error.value).endswith(
+        "Get it again from where it came, or build it with "
+        "`python -m precompute build --collection glyphs`."
+    )
+    with CollectionWriter(path.parent, "other") as writer:
+        with pytest.raises(ValueError, match="is not read"):
+            writer.put_all_of(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter table classes add column more integer",
+        "drop table answers",
+        "drop table shards; create table shards (file text, first_position bigint, "
+        "num_examples bigint, layout text, dtype text, num_bytes bigint, "
+        "sha256 text generated always as (repeat('x', 1000000000)))",
+    ],
+)
+def test_a_file_with_other_tables_is_not_read(path, change):
+    with duckdb.connect(path) as connection:
+        connection.execute(change)
+    with pytest.raises(ValueError, match="is damaged or is not a collection"):
+        Collection(path)
 
 
 def test_other_settings_are_an_error_that_prints_both(collection):

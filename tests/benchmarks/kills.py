@@ -27,7 +27,8 @@ from typing import NoReturn
 
 import core.engine  # noqa: F401 - loaded once, before the processes are forked
 import precompute.__main__ as main
-from core.store import CONTENT_QUERIES, Collection, find_collection
+from core.schema import CONTENT_QUERIES
+from core.store import Collection, find_collection
 from precompute.evidence import MeasureConfig
 from precompute.workspace import load_tensors
 from tests.benchmarks import machine

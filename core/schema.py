@@ -1,0 +1,121 @@
+"""What a collection file has to be before anything in it is read.
+
+Has the tables, in numbered steps, and refuses a file whose tables are others: a view or
+a generated column is computed when it is read, which may never end, and a macro may
+stand for what a query means. Reads no row.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+
+import duckdb
+
+# The schema in numbered steps. A published step never changes; its number is stored in
+# the file, and a file of another version is refused.
+SCHEMA_STEPS = (
+    """
+    create table meta (key text primary key, value text not null);
+    create table classes (label integer primary key, names text not null);
+    create table examples (
+        example_id bigint primary key, label integer not null,
+        image blob not null, sha256 text not null, metadata text not null);
+    create table arrays (
+        name text primary key, dtype text not null, shape text not null,
+        sha256 text not null);
+    create table chunks (
+        name text not null, start bigint not null, data blob not null);
+    create table samples (
+        sample_id bigint primary key, label integer, seed bigint not null,
+        sampler text not null, num_steps integer not null,
+        guidance_scale double not null, metadata text not null,
+        image blob not null, sha256 text not null);
+    create table answers (
+        sample_id bigint, lens text, scores blob not null,
+        standard_errors blob not null, value double not null, source text not null,
+        sha256 text not null, primary key (sample_id, lens));
+    create table evaluations (
+        name text, key text, value text not null, primary key (name, key));
+    create table shards (
+        file text primary key, first_position bigint not null,
+        num_examples bigint not null, layout text not null, dtype text not null,
+        num_bytes bigint not null, sha256 text not null);
+    """,
+    # An answer's numbers are float32: their standard errors are thousands of times
+    # larger than what that rounds away, and a gallery takes half the room.
+    """
+    comment on column answers.scores is 'float32, little-endian';
+    comment on column answers.standard_errors is 'float32, little-endian';
+    """,
+)
+
+# All that is not a blob; blobs are represented by their checksums. The fingerprint of a
+# collection is the checksum of these rows.
+CONTENT_QUERIES = (
+    "select key, value from meta where key <> 'fingerprint' order by key",
+    "select label, names from classes order by label",
+    "select example_id, label, sha256, metadata from examples order by example_id",
+    "select name, dtype, shape, sha256 from arrays order by name",
+    "select sample_id, label, seed, sampler, num_steps, guidance_scale, metadata, "
+    "sha256 from samples order by sample_id",
+    "select sample_id, lens, value, source, sha256 from answers "
+    "order by sample_id, lens",
+    "select name, key, value from evaluations order by name, key",
+    "select file, first_position, num_examples, layout, dtype, num_bytes, sha256 "
+    "from shards order by file",
+)
+
+# A collection may come from anyone: it may read no other file and fetch no extension.
+READ_CONFIG = {
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+# No row of ours takes less room. More rows than fit were made up: equal ones are
+# compressed to nothing, and reading them would fill any memory.
+BYTES_A_ROW = 16
+
+
+def what_is_computed(connection: duckdb.DuckDBPyConnection, size: int) -> str:
+    """Return what of a file would be computed when it is read, in words; "" for none.
+
+    Errors of DuckDB pass through.
+
+    Args:
+        connection: To the file.
+        size: Of the file, in bytes.
+    """
+    query = "select view_name from duckdb_views() where not internal order by all"
+    if view := connection.execute(query).fetchone():
+        return f"'{view[0]}' is a view, which computes its rows when it is read"
+    query = "select function_name from duckdb_functions() where not internal limit 1"
+    if macro := connection.execute(query).fetchone():
+        return f"it brings a function of its own, '{macro[0]}'"
+    query = "select table_name, estimated_size from duckdb_tables() where not internal"
+    for name, rows in connection.execute(query).fetchall():
+        if rows * BYTES_A_ROW > size:
+            return f"'{name}' claims {rows:,} rows in a file of {size:,} bytes"
+    return ""
+
+
+def is_ours(
+    connection: duckdb.DuckDBPyConnection, names: Iterable[str] | None = None
+) -> bool:
+    """Return whether some tables, or all, are as `SCHEMA_STEPS` makes them."""
+    found, expected = table_texts(connection), expected_tables()
+    return all(found.get(name) == expected[name] for name in names or expected)
+
+
+def table_texts(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the statement that makes each table, as this version of DuckDB says it."""
+    query = "select table_name, sql from duckdb_tables() where not internal"
+    return dict(connection.execute(query).fetchall())
+
+
+@cache
+def expected_tables() -> dict[str, str]:
+    """Return the statements of our own tables."""
+    with duckdb.connect() as connection:
+        for step in SCHEMA_STEPS:
+            connection.execute(step)
+        return table_texts(connection)

@@ -5,24 +5,38 @@ Knows nothing of what the files hold.
 
 import errno
 import os
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+# What /dev/stdout is a link to, once /proc/self was followed.
+OPEN_FILE = re.compile(r"/proc/(?P<process>\d+)(/task/\d+)?/fd/(?P<number>\d+)")
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
     """Write a file in place of another; nothing is left of one that did not get whole.
 
-    A kill at any moment leaves the old file or the new one.
+    A kill at any moment leaves the old file or the new one, which may be read by whom
+    the old one was. A link leads to what is written; a device, a pipe or an open file
+    is no file to put another in place of, and is written into.
 
     Yields:
         What to write into.
     """
+    if is_stream(path):
+        with _opened_stream(path) as file:
+            yield file
+        return
+    path = Path(os.path.realpath(path))
     part = path.with_name(path.name + ".part")
     try:
         with open(part, "wb") as file:
+            if path.is_file():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -30,6 +44,33 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path leads to a device, a pipe or an open file of a process."""
+    end = _end_of_links(path)
+    is_open = OPEN_FILE.fullmatch(str(end)) is not None
+    return is_open or (end.exists() and not end.is_file() and not end.is_dir())
+
+
+def _end_of_links(path: Path) -> Path:
+    """Return where links lead to, but for those of the system to open files."""
+    path = path.absolute()
+    for _ in range(40):  # as many as Linux follows
+        # The folder of a name may be behind a link, as /dev/fd is.
+        path = Path(os.path.realpath(path.parent)) / path.name
+        if OPEN_FILE.fullmatch(str(path)) or not path.is_symlink():
+            break
+        path = path.parent / os.readlink(path)
+    return path
+
+
+def _opened_stream(path: Path) -> BinaryIO:
+    """Return a device, pipe or open file, opened for writing."""
+    found = OPEN_FILE.fullmatch(str(_end_of_links(path)))
+    if found and int(found["process"]) == os.getpid():
+        return open(os.dup(int(found["number"])), "wb")  # goes on where it is
+    return open(path, "wb")
 
 
 @contextmanager

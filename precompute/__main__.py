@@ -34,13 +34,14 @@ from core.recipes import RECIPES
 from core.texts import one_line, safe_csv
 from core.trial import try_out
 from precompute.answers import store_answers
-from precompute.attribute import DIGITS, answer_table, attribute, write_table
+from precompute.attribute import DIGITS, answer_table, attribute
 from precompute.build import build
 from precompute.clip import train_clip
 from precompute.curvature import fit_curvature
 from precompute.evidence import MeasureConfig, make_evidence
 from precompute.fidelity import EXAMPLES, fidelity, write_fidelity
 from precompute.methods import PARTS, compute_methods
+from precompute.out import check_out, write_out
 from precompute.own import (
     Prompts,
     Selection,
@@ -63,7 +64,7 @@ from precompute.settings import (
     has_results,
     settings_for,
 )
-from precompute.sheet import contact_sheet
+from precompute.sheet import contact_sheet, write_sheet
 from precompute.stages import begun, compute, ship_weights
 from precompute.turns import taken_turn
 from precompute.workspace import workspace_of
@@ -464,7 +465,7 @@ def run_attribute(options: argparse.Namespace) -> None:
     if options.out is None:
         sys.stdout.write(safe_csv(table, DIGITS))
     else:
-        write_table(table, options.out)
+        write_out(options.out, safe_csv(table, DIGITS).encode())
 
 
 def read_file(path: Path) -> bytes:
@@ -487,6 +488,8 @@ QUICK = ("attribute", "inspect-data", "plan", "sheet")
 
 def run(options: argparse.Namespace) -> None:
     """Run a verb."""
+    if getattr(options, "out", None) is not None:
+        check_out(options.verb, options.out)
     if options.verb == "attribute":
         run_attribute(options)
     elif options.verb == "methods":
@@ -496,7 +499,7 @@ def run(options: argparse.Namespace) -> None:
         print(store_answers(root, options.collection, options.work))
     elif options.verb == "sheet":
         explorer = open_explorer(options.collection, options.root)
-        contact_sheet(explorer).save(options.out)
+        write_sheet(contact_sheet(explorer), options.out)
     elif options.verb == "inspect-data":
         print(inspect_data(options.path, selection(options)))
     elif options.verb == "import-model":

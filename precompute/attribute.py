@@ -1,14 +1,10 @@
 """The headless answer: scores of all training pictures for one picture, as CSV."""
 
-from pathlib import Path
-
 import pandas as pd
 from tqdm import tqdm
 
 from core.columns import beside
 from core.explorer import Answer, Explorer, Lens, Query
-from core.files import written_whole
-from core.texts import safe_csv
 
 DIGITS = "%.9g"  # of the numbers that are written
 
@@ -35,19 +31,3 @@ def answer_table(explorer: Explorer, answer: Answer) -> pd.DataFrame:
     ids = pd.Index(answer.example_ids, name="example_id")
     table = pd.DataFrame(ours, ids).sort_values("rank", kind="stable")
     return beside(table, explorer.examples.table)
-
-
-def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a CSV so that a reader sees all of it or nothing.
-
-    Raises:
-        ValueError: If the folder does not exist or cannot be written.
-    """
-    try:
-        with written_whole(path) as file:
-            file.write(safe_csv(table, DIGITS).encode())
-    except OSError as error:
-        raise ValueError(
-            f"'{path}' cannot be written ({error.strerror}). Choose a folder that "
-            "exists."
-        ) from error

@@ -35,6 +35,7 @@ from precompute.formats import (
     low_rank,
 )
 from precompute.gradients import GradientStage, Rows, gradient_stage
+from precompute.out import ending, write_out
 from precompute.progress import Bar
 from precompute.samples import make_samples
 from precompute.workspace import Workspace, write_atomically
@@ -364,17 +365,11 @@ def table(rows: list[dict]) -> pd.DataFrame:
 
 
 def write_fidelity(result: dict, path: Path | None) -> None:
-    """Write the result as JSON, or its rows as CSV, or print both readably.
-
-    Raises:
-        ValueError: If the path ends in neither.
-    """
+    """Write the result as JSON, or its rows as CSV, or print both readably."""
     if path is None:
         print(table(result["rows"]).to_string(index=False))
         print(result["paper"]["outcome"])
-    elif path.suffix == ".csv":
-        path.write_text(safe_csv(table(result["rows"])))
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(result, indent=2) + "\n")
+    elif ending("fidelity", path) == ".csv":
+        write_out(path, safe_csv(table(result["rows"])).encode())
     else:
-        raise ValueError(f"'{path}' is no name for a table. End it in .json or .csv.")
+        write_out(path, (json.dumps(result, indent=2) + "\n").encode())

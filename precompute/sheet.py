@@ -1,12 +1,14 @@
 """A contact sheet: a collection's gallery beside as many training pictures."""
 
 import io
+from pathlib import Path
 
 import torch
 from PIL import Image
 
 from core.draws import keyed_generator
 from core.explorer import Explorer
+from precompute.out import ending, write_out
 
 COLUMNS, GAP = 8, 6
 
@@ -29,6 +31,13 @@ def contact_sheet(explorer: Explorer, count: int = 64, size: int = 64) -> Image.
     sheet.paste(sides[0], (0, 0))
     sheet.paste(sides[1], (sides[0].width + 4 * GAP, 0))
     return sheet
+
+
+def write_sheet(sheet: Image.Image, path: Path) -> None:
+    """Write a sheet as the kind of picture that its name says."""
+    data = io.BytesIO()
+    sheet.save(data, ending("sheet", path).removeprefix("."))
+    write_out(path, data.getvalue())
 
 
 def _grid(pictures: list[bytes], size: int) -> Image.Image:

@@ -31,6 +31,7 @@ from precompute.formats import (
     low_rank,
 )
 from precompute.gradients import GradientStage
+from precompute.out import check_out
 from precompute.workspace import open_workspace
 from tests.toys import linear_denoiser, random_samples
 
@@ -268,5 +269,5 @@ def test_tables_are_written_by_their_suffix(tmp_path):
     assert json.loads((tmp_path / "t.json").read_text()) == result
     write_fidelity(result, tmp_path / "t.csv")
     assert pd.read_csv(tmp_path / "t.csv")["spearman at 0.1"].item() == 0.7
-    with pytest.raises(ValueError, match="End it in .json or .csv"):
-        write_fidelity(result, tmp_path / "t.txt")
+    with pytest.raises(ValueError, match="t.txt' ends in none of .csv, .json, so"):
+        check_out("fidelity", tmp_path / "t.txt")

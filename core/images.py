@@ -81,10 +81,7 @@ def open_picture(data: bytes) -> Image.Image:
             "The file is empty. Choose a picture, for example a PNG or JPEG."
         )
     if len(data) > MAX_BYTES:
-        raise ValueError(
-            f"The file has {len(data) / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB "
-            "can be read. Save a smaller copy and choose that."
-        )
+        raise ValueError(too_large(len(data)))
     most = max_pixels()
     with _plain_errors(most):
         picture = Image.open(io.BytesIO(data), formats=list(KINDS))
@@ -150,6 +147,14 @@ def _plain_errors(most: int) -> Iterator[None]:
             "The file could not be read as a picture; it may be damaged or of another "
             f"kind, such as HEIC or SVG. Choose a {NAMES} file."
         ) from error
+
+
+def too_large(size: int) -> str:
+    """Return in a sentence that a file has too many bytes."""
+    return (
+        f"The file has {size / 1e6:.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB can be "
+        "read. Save a smaller copy and choose that."
+    )
 
 
 def _too_many(most: float, kind: str = "") -> str:

@@ -236,7 +236,10 @@ def parser() -> argparse.ArgumentParser:
 
 def add_selection(group) -> None:
     """Add the options that say which pictures of a path are wanted."""
-    group.add_argument("--split", default="train", help="train, validation, test, all")
+    group.add_argument(
+        "--split",
+        help="train, validation, test or all; default: what PATH is called, else train",
+    )
     group.add_argument(
         "--keep",
         action="append",

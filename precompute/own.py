@@ -104,7 +104,8 @@ class Selection:
     """Which pictures of a source are wanted.
 
     Attributes:
-        split: "train", "validation", "test" or "all".
+        split: "train", "validation", "test" or "all"; None for the one that the path is
+            named after, if it is, and otherwise "train".
         keep: Allowed values by column.
         index: File of positions among those, or None for all.
         limit: At most as many, the first ones; None for all.
@@ -113,7 +114,7 @@ class Selection:
         drop_duplicates: Whether an image whose pixels came before is left out.
     """
 
-    split: str = "train"
+    split: str | None = None
     keep: tuple[tuple[str, tuple[str, ...]], ...] = ()
     index: Path | None = None
     limit: int | None = None

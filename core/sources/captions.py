@@ -9,6 +9,7 @@ from core.sources.names import decoded
 from core.texts import count_of, listed
 
 SUFFIXES = (".txt", ".caption")  # the first one counts where an image has both
+LONGEST = 1 << 20  # bytes of a caption that are read
 TEXTS = ("caption", "text", "prompt")  # columns that hold what an image was shown with
 
 
@@ -47,7 +48,11 @@ def captions_beside(
         if stem is None:
             unused.append(file.as_posix())
             continue
-        data = (folder / file).read_bytes()
+        try:
+            with (folder / file).open("rb") as opened:
+                data = opened.read(LONGEST)
+        except OSError:
+            data = b"\xff"  # as good as letters that cannot be read
         try:
             text = decoded(data)
         except UnicodeDecodeError:

@@ -10,9 +10,10 @@ from core.sources import text_tables
 from core.sources.archives import check_temporary_folder, is_archive, unpack
 from core.sources.artbench import ARTBENCH_TABLE, artbench_table
 from core.sources.batches import binary_batches, python_batches, title
-from core.sources.folders import ARCHIVES, files_below, image_folder, may_be_image
+from core.sources.below import below, files_below
+from core.sources.folders import ARCHIVES, image_folder, may_be_image
 from core.sources.idx import idx_files
-from core.sources.records import Record, Source, is_hidden
+from core.sources.records import Record, Source, split_word
 from core.sources.tables import names_files_only, parquet_files, saved_dataset
 from core.texts import count_of, listed
 
@@ -28,9 +29,26 @@ KNOWN = (
 def find_source(path: Path, allow_outside: bool = False) -> Source:
     """Return the pictures at a path.
 
+    Where the path names a split, as `t10k-images-idx3-ubyte` and a folder `val` do,
+    that one is meant unless another is asked for.
+
     Args:
-        path: A folder or a parquet file; archives go through `opened` first.
+        path: A folder or a file; archives go through `opened` first.
         allow_outside: Whether tables may name image files out of that folder.
+
+    Errors of `source_at` pass through.
+    """
+    source = source_at(path, allow_outside)
+    # A split that is given on its own, as a file or as a folder that is called so.
+    alone = source.splits[0] if path.is_file() and len(source.splits) == 1 else None
+    wanted = alone or split_word(path.name)
+    if wanted is None or "train" in source.splits:
+        return source
+    return replace(source, wanted_split=wanted)
+
+
+def source_at(path: Path, allow_outside: bool) -> Source:
+    """Return the pictures at a path, as `find_source` does before it asks for splits.
 
     Raises:
         FileNotFoundError: If nothing is there.
@@ -43,7 +61,7 @@ def find_source(path: Path, allow_outside: bool = False) -> Source:
             "parquet file with pictures."
         )
     if path.is_file():
-        source = parquet_files(path, allow_outside)
+        source = parquet_files(path, allow_outside) or packed_file(path)
         if source is None and path.suffix.lower() in text_tables.SUFFIXES:
             raise ValueError(
                 f"'{path.name}' is a table without images. Give the folder that holds "
@@ -51,8 +69,8 @@ def find_source(path: Path, allow_outside: bool = False) -> Source:
             )
         if source is None:
             raise ValueError(
-                f"'{path.name}' is a file of another kind than expected: an archive, "
-                f"or a parquet file with pictures. A folder may hold {KNOWN}."
+                f"'{path.name}' is a file of another kind than expected: an archive, a "
+                f"parquet file, or a batch of images. A folder may hold {KNOWN}."
             )
         return source
     found = packed_sources(path, allow_outside)
@@ -72,9 +90,10 @@ def find_source(path: Path, allow_outside: bool = False) -> Source:
                 "in this folder to use it with the tables there."
             )
         entries = sorted(entry.name for entry in path.iterdir())
+        notes = [f"{note} " for note in below(path).notes()]
         raise ValueError(
             f"No pictures were found in '{path.name}', which holds "
-            f"{listed(entries, 8) or 'nothing'}. Expected {KNOWN}."
+            f"{listed(entries, 8) or 'nothing'}. {''.join(notes)}Expected {KNOWN}."
         )
     return source
 
@@ -84,8 +103,7 @@ def images_in_files(path: Path, allow_outside: bool) -> Source | None:
     tables = parquet_files(path, allow_outside)
     if tables is None or names_files_only(tables):
         return image_folder(path, allow_outside) or tables
-    below = files_below(path)
-    if images := list(filter(may_be_image, below)):
+    if images := list(filter(may_be_image, files_below(path))):
         note = (
             f"{count_of(len(images), 'file')} beside parquet files that hold images, "
             f"not read: {listed(images)}. To read them, give a folder without these."
@@ -122,7 +140,7 @@ def packed_sources(path: Path, allow_outside: bool = False) -> list[Source]:
         idx_files,
     )
     found = []
-    for folder in folders(path, DEPTH):
+    for folder in below(path, DEPTH).folders:
         if any(folder.is_relative_to(source.path) for source in found):
             continue  # a split of one that was found
         for layout in layouts:
@@ -133,17 +151,13 @@ def packed_sources(path: Path, allow_outside: bool = False) -> list[Source]:
     return found
 
 
-def folders(path: Path, depth: int) -> Iterator[Path]:
-    """Yield a folder and those below it, the nearer ones first; no hidden ones."""
-    level = [path]
-    for _ in range(depth + 1):
-        yield from level
-        level = [
-            inner
-            for folder in level
-            for inner in sorted(folder.iterdir())
-            if inner.is_dir() and not is_hidden(inner.name)
-        ]
+def packed_file(path: Path) -> Source | None:
+    """Return the images of one file of a data set that is packed into few."""
+    for layout in (python_batches, binary_batches, idx_files):
+        source = layout(path.parent, path)
+        if source is not None:
+            return with_artists(source)
+    return None
 
 
 def with_artists(source: Source) -> Source:

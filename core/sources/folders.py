@@ -1,14 +1,17 @@
 """Images as files in folders, with what lies beside them says of each."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from core.sources import captions, text_tables
 from core.sources.artbench import ARTBENCH_TABLE, artbench_table
+from core.sources.below import below
 from core.sources.beside import tables_beside
 from core.sources.captions import TEXTS, captions_beside
+from core.sources.image_files import image_bytes, likely_first, looks_like_image
 from core.sources.places import arranged
-from core.sources.records import Record, Source, is_hidden
+from core.sources.records import Record, Source
 from core.texts import count_of, listed
 
 # Files of these kinds lie beside images and are none; everything else is tried.
@@ -18,21 +21,6 @@ BESIDE = {
     *ARCHIVES, *OTHER_TABLES, *text_tables.SUFFIXES, *captions.SUFFIXES,
     ".md", ".html", ".xml", ".yaml", ".yml", ".ini", ".db", ".lock", ".pdf", ".py",
 }  # fmt: skip
-SNIFFED = 50  # files that are looked at before a folder is said to hold no picture
-# The first bytes of the kinds of picture that a folder is told by.
-MAGIC = (
-    b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\x00", b"MM\x00*",
-    b"P1", b"P2", b"P3", b"P4", b"P5", b"P6",
-)  # fmt: skip
-
-
-def files_below(folder: Path) -> list[PurePath]:
-    """Return the relative paths of all files in and below a folder, in their order.
-
-    Hidden files and folders, as systems leave them behind, do not count.
-    """
-    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in paths if not any(map(is_hidden, path.parts)))
 
 
 def may_be_image(file: PurePath) -> bool:
@@ -49,11 +37,13 @@ def image_folder(folder: Path, allow_outside: bool = False) -> Source | None:
 
     Errors of `tables_beside` pass through.
     """
-    below = files_below(folder)
-    images = [file for file in below if may_be_image(file)]
-    others = [file for file in below if not may_be_image(file)]
-    if any(_looks_like_image(folder / file) for file in images[:SNIFFED]):
-        return _image_files(folder, images, others, allow_outside)
+    found = below(folder)
+    files = [file.relative_to(folder) for file in found.files]
+    images = [file for file in files if may_be_image(file)]
+    others = [file for file in files if not may_be_image(file)]
+    if any(looks_like_image(folder / file) for file in likely_first(images)):
+        source = _image_files(folder, images, others, allow_outside)
+        return replace(source, notes=(*source.notes, *found.notes()))
     # A folder of a table alone, whose images lie elsewhere.
     if allow_outside and any(f.suffix.lower() in text_tables.SUFFIXES for f in others):
         source = _image_files(folder, [], others, allow_outside)
@@ -86,10 +76,12 @@ def _image_files(
 
     def read() -> Iterator[Record]:
         for file in places.files:
-            yield Record((folder / file).read_bytes(), known(file), str(file))
+            data, trouble = image_bytes(folder / file)
+            yield Record(data, known(file), str(file), trouble)
         for path, facts in tables.outside.items():
             own = {"file": path.as_posix(), "name": path.stem}
-            yield Record(path.read_bytes(), own | facts, str(path))
+            data, trouble = image_bytes(path)
+            yield Record(data, own | facts, str(path), trouble)
 
     notes = [*places.notes, *tables.notes, *texts.notes, *not_read(others)]
     if art is not None:
@@ -100,12 +92,8 @@ def _image_files(
         read,
         tuple(sorted(classes)),
         tuple(notes),
+        tuple(sorted(filter(None, {known(f).get("split") for f in places.files}))),
     )
-
-
-def _looks_like_image(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4).startswith(MAGIC)
 
 
 def not_read(others: Iterable[PurePath]) -> list[str]:

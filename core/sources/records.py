@@ -61,6 +61,7 @@ class Source:
         notes: What a person must know of what was found, a sentence each: what is
             left out, what does not fit together.
         splits: Those of its records, where the layout knows them beforehand.
+        wanted_split: The one that is meant where none is asked for.
     """
 
     layout: str
@@ -69,11 +70,12 @@ class Source:
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
+    wanted_split: str = "train"
 
 
 def selected(
     source: Source,
-    split: str = "train",
+    split: str | None = None,
     keep: dict[str, tuple[str, ...]] | None = None,
     index: list[int] | None = None,
 ) -> Iterator[Record]:
@@ -81,8 +83,8 @@ def selected(
 
     Args:
         source: Where they come from.
-        split: "train", "validation", "test" or "all". A record without a split is in
-            every one.
+        split: "train", "validation", "test" or "all"; None for the one that the source
+            means. A record without a split is in every one.
         keep: Allowed values by column.
         index: Positions to take, counted among those that pass `split` and `keep`, as
             the index files of the paper's CIFAR-2 count them.
@@ -90,6 +92,7 @@ def selected(
     A column that is not there, filters that nothing passes and a position beyond the
     last are a ValueError, once everything was seen.
     """
+    split = split or source.wanted_split
     wanted = None if index is None else set(index)
     seen, passed, columns = set(), 0, set()
     for record in source.read():

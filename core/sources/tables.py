@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.files import trouble
 from core.images import open_picture
+from core.sources.below import below
+from core.sources.image_files import image_bytes
 from core.sources.inside import is_file, lies_inside
 from core.sources.matching import IMAGE_COLUMNS, plain, training_columns
-from core.sources.records import SPLITS, Record, Source, is_hidden, split_word
+from core.sources.records import SPLITS, Record, Source, split_word
 from core.sources.text_tables import (
     features_of,
     holds_bytes,
@@ -97,10 +98,7 @@ class ImageTable:
             )
         if not is_file(path):
             return b"", f"There is no file at {listed([name])}."
-        try:
-            return path.read_bytes(), ""
-        except OSError as error:
-            return b"", trouble(error)
+        return image_bytes(path)
 
 
 def saved_dataset(folder: Path, allow_outside: bool = False) -> Source | None:
@@ -148,7 +146,8 @@ def saved_dataset(folder: Path, allow_outside: bool = False) -> Source | None:
                 raise _unreadable(table.path) from None
 
     title = "Hugging Face, saved to disk"
-    return Source(title, folder, read, class_names(features), _notes(tables))
+    classes = class_names(features)
+    return Source(title, folder, read, classes, _notes(tables), _splits(tables))
 
 
 def parquet_files(path: Path, allow_outside: bool = False) -> Source | None:
@@ -189,18 +188,14 @@ def parquet_files(path: Path, allow_outside: bool = False) -> Source | None:
             except (pa.ArrowException, OSError, UnicodeDecodeError):
                 raise _unreadable(table.path) from None
 
-    return Source("Parquet", path, read, class_names(tables[0].features), notes)
+    classes = class_names(tables[0].features)
+    return Source("Parquet", path, read, classes, notes, _splits(tables))
 
 
 def parquet_below(folder: Path) -> list[Path]:
     """Return the parquet files in and below a folder that are not hidden, in order."""
-    return sorted(
-        file
-        for file in folder.rglob("*.parquet")
-        if not any(map(is_hidden, file.relative_to(folder).parts))
-        and file.is_file()
-        and _is_parquet(file)
-    )
+    files = below(folder).files
+    return [f for f in files if f.suffix.lower() == ".parquet" and _is_parquet(f)]
 
 
 def names_files_only(source: Source) -> bool:
@@ -278,6 +273,12 @@ def _notes(tables: list[ImageTable]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for table in tables for note in table.notes))
 
 
+def _splits(tables: list[ImageTable]) -> tuple[str, ...]:
+    """Return the splits that tables say they hold."""
+    said = [table.split for table in tables if table.split is not None]
+    return tuple(dict.fromkeys(SPLITS.get(split, split) for split in said))
+
+
 def _unreadable(path: Path) -> ValueError:
     return ValueError(
         f"'{path.name}' could not be read as a table. It may be damaged: get the file "
@@ -312,8 +313,11 @@ def _listed_in(path: Path, name: str, kind: type) -> list:
 
 
 def _is_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PAR1"
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:
+        return False
 
 
 def split_of(path: Path) -> str | None:

@@ -31,6 +31,7 @@ from core.pipelines import read_pipeline
 from core.projection import PROJECTIONS
 from core.prompts import TextConditioned, check_captions
 from core.recipes import RECIPES
+from core.same_seed import SAME_SEED, read_same_seed, same_seed_table
 from core.texts import one_line, safe_csv
 from core.trial import try_out
 from precompute.answers import store_answers
@@ -125,7 +126,10 @@ def parser() -> argparse.ArgumentParser:
         if verb == "retrain":
             add_retrain_options(stage)
         if verb == "evidence":
-            stage.add_argument("--table", help=f"only print it: {', '.join(TABLES)}")
+            stage.add_argument(
+                "--table",
+                help=f"only print it: {', '.join([*TABLES, SAME_SEED])}",
+            )
             stage.add_argument("--measurement", default="loss", help="what is measured")
             stage.add_argument(
                 "--add",
@@ -397,8 +401,13 @@ def run_plan(options: argparse.Namespace, root: Path) -> None:
 def run_evidence(config, options: argparse.Namespace, root: Path, device: str) -> None:
     """Print a table as CSV, or make what the tables come from."""
     if options.table is not None:
-        evidence = read_evidence(evidence_folder(root, config))
-        table = make_table(evidence, options.table, options.measurement)
+        folder = evidence_folder(root, config)
+        evidence = read_evidence(folder)
+        if options.table == SAME_SEED:
+            found = read_same_seed(folder)
+            table = same_seed_table(found, evidence.measured, options.measurement)
+        else:
+            table = make_table(evidence, options.table, options.measurement)
         sys.stdout.write(safe_csv(table, "%.6g"))
         return
     asked = {

@@ -18,6 +18,7 @@ from core.config import (
 from core.datasets import load_dataset
 from core.denoiser_file import denoiser_from_bytes
 from core.evidence import evidence_folder, read_evidence
+from core.same_seed import SAME_SEED
 from precompute.evidence import MeasureConfig
 from precompute.ready import needed_weights
 from precompute.retrain import (
@@ -139,7 +140,7 @@ def run_same_seed(
     common = common_config(config)
     folder = retrain_folder(common, options.work)
     jobs = same_seed_jobs(common, wanted, len(dataset), folder)
-    results = evidence_folder(root, config) / "same-seed"
+    results = evidence_folder(root, config) / SAME_SEED
     results.mkdir(parents=True, exist_ok=True)
     if part[0] == 0:
         write_masks(jobs, results / "masks.parquet")

@@ -19,6 +19,7 @@ from core.datasets import Dataset
 from core.draws import subset_mask
 from core.files import written_whole
 from core.rules import Number, Several, Whole
+from core.same_seed import SAME_SEED
 from precompute.evidence import (
     MeasureConfig,
     gallery_fingerprint,
@@ -80,16 +81,16 @@ def same_seed_jobs(
 def _job(folder: Path, fraction: float, subset: int, seed: int, kept) -> Job:
     """Return the model of a seed without a random fraction of the images."""
     name = "full" if subset < 0 else f"without-{fraction:g}-{subset:03d}"
-    why = {"same-seed": {"fraction": fraction, "subset": subset, "seed": seed}}
+    why = {SAME_SEED: {"fraction": fraction, "subset": subset, "seed": seed}}
     path = folder / f"{name}-{seed}.safetensors"
-    return Job(path, kept, ("same-seed", seed), why, seed_number=seed)
+    return Job(path, kept, (SAME_SEED, seed), why, seed_number=seed)
 
 
 def write_masks(jobs: list[Job], path: Path) -> None:
     """Write which images each removal keeps: `fraction`, `subset`, packed bits."""
     rows = {}
     for job in jobs:
-        why = job.why["same-seed"]
+        why = job.why[SAME_SEED]
         if why["subset"] >= 0:
             rows[why["fraction"], why["subset"]] = np.packbits(job.kept).tobytes()
     table = pd.DataFrame([(*key, kept) for key, kept in sorted(rows.items())])

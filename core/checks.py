@@ -47,6 +47,8 @@ RULES: dict[type, dict[str, Rule]] = {
         "label_columns": Several(Text(".+", "the name of a column")),
         "keep": Selected(),
         "limit": OrNone(Whole(2)),
+        "complete": SWITCH,
+        "held_out": SHARE,
     },
     settings_of.ModelConfig: {
         "autoencoder": OneOf(AUTOENCODERS),
@@ -64,6 +66,8 @@ RULES: dict[type, dict[str, Rule]] = {
         "beta_end": PART,
         "clip_sample": SWITCH,
         "label_dropout": SHARE,
+        "part_dropout": Several(PART),
+        "lapped": SWITCH,
         "dropout": SHARE,
         "time_scale_shift": OneOf(("default", "scale_shift")),
         "norm_eps": PART,
@@ -246,10 +250,37 @@ def _model(config: CollectionConfig) -> Iterator[str]:
             "`model.clip_sample` cannot be true for a latent model: latents have no "
             "bounds. Expected: false."
         )
+    if model.lapped and (model.autoencoder != "patch" or patch % 2 or patch < 4):
+        yield (
+            f"`model.lapped` cannot be true with autoencoder {model.autoencoder} and "
+            f"patches of {patch} pixels. Expected: patches of an even side from 4 on."
+        )
+    yield from _conditions(config)
     if model.beta_start >= model.beta_end:
         yield (
             f"`model.beta_start` is {model.beta_start:g}. Expected: less than "
             f"`model.beta_end`, {model.beta_end:g}."
+        )
+
+
+def _conditions(config: CollectionConfig) -> Iterator[str]:
+    data, model = config.data, config.model
+    columns, parts = len(data.label_columns), len(model.part_dropout)
+    if parts and (parts != columns or not model.label_dropout):
+        yield (
+            f"`model.part_dropout` has {parts} numbers, `data.label_columns` {columns} "
+            f"and `model.label_dropout` is {model.label_dropout:g}. Expected: a number "
+            "for each of the columns, and a label dropout above 0."
+        )
+    if sum(model.drops) >= 1:
+        yield (
+            f"`model.label_dropout` and `model.part_dropout` add up to "
+            f"{sum(model.drops):g}. Expected: less than 1."
+        )
+    if data.held_out and columns != 2:
+        yield (
+            f"`data.held_out` cannot be {data.held_out:g} with {columns} label "
+            "columns. Expected: two of them, whose pairs can be held out."
         )
 
 

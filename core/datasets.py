@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from core.config import DATA_DIR, DataConfig, sets_folder
+from core.draws import keyed_generator
 from core.images import decode_picture
 
 
@@ -28,6 +29,7 @@ class Dataset:
         label_columns: The metadata columns whose combination is the class.
         metadata: One row per example, without the image bytes.
         encoded: The pictures' own file bytes, as they came.
+        held_out: The classes that none of the pictures is of, ascending.
     """
 
     ids: np.ndarray
@@ -37,6 +39,7 @@ class Dataset:
     label_columns: tuple[str, ...]
     metadata: pd.DataFrame
     encoded: tuple[bytes, ...]
+    held_out: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of examples N."""
@@ -129,6 +132,8 @@ def load_dataset(config: DataConfig) -> Dataset:
         )
     for column, allowed in config.keep:
         table = table[table[column].isin(allowed)]
+    if config.complete:
+        table = complete_only(table, config.label_columns)
     table = table.sort_values("id").reset_index(drop=True)
     if config.limit is not None:
         table = table.head(config.limit)
@@ -137,20 +142,64 @@ def load_dataset(config: DataConfig) -> Dataset:
             f"No picture of '{path.name}' passes the filters {dict(config.keep)}. "
             "Loosen them."
         )
-    encoded = tuple(table.pop("image"))
-    size = (config.channels, config.image_size, config.image_size)
-    pixels = np.stack([decode_picture(data, size) for data in encoded])
     label_values = list(
         map(tuple, table[list(config.label_columns)].astype(str).values)
     )
     class_names = tuple(sorted(set(label_values)))
     position = {name: label for label, name in enumerate(class_names)}
+    labels = np.array([position[value] for value in label_values], dtype=np.int64)
+    held_out = held_out_classes(class_names, config.held_out)
+    shown = ~np.isin(labels, held_out)
+    table, labels = table[shown].reset_index(drop=True), labels[shown]
+    encoded = tuple(table.pop("image"))
+    size = (config.channels, config.image_size, config.image_size)
+    pixels = np.stack([decode_picture(data, size) for data in encoded])
     return Dataset(
         ids=table["id"].to_numpy(np.int64),
         pixels=pixels,
-        labels=np.array([position[value] for value in label_values], dtype=np.int64),
+        labels=labels,
         class_names=class_names,
         label_columns=config.label_columns,
         metadata=table,
         encoded=encoded,
+        held_out=held_out,
     )
+
+
+def complete_only(table: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+    """Return the rows whose last label occurs with all combinations of the others."""
+    others = table[list(columns[:-1])].astype(str).agg("\x1f".join, axis=1)
+    present = others.groupby(table[columns[-1]]).nunique()
+    complete = present.index[present == others.nunique()]
+    return table[table[columns[-1]].isin(complete)]
+
+
+def held_out_classes(
+    class_names: tuple[tuple[str, ...], ...], share: float
+) -> tuple[int, ...]:
+    """Return the classes that training never sees, ascending.
+
+    The values of the last column come in a random order; the first ones lose one value
+    of the first column each, which take turns. So none loses more than one, and all
+    lose equally many.
+
+    Raises:
+        ValueError: If classes are not pairs, or so many cannot be held out.
+    """
+    if not share:
+        return ()
+    count = round(share * len(class_names))
+    lasts = sorted({names[-1] for names in class_names})
+    if len(class_names[0]) != 2 or not 0 < count <= len(lasts):
+        raise ValueError(
+            f"data.held_out is {share:g}: {count} of {len(class_names)} classes. It "
+            "takes two label columns, and every value of the last one can lose one "
+            f"class: choose a share up to {len(lasts) / len(class_names):.2g}, or 0."
+        )
+    order = torch.randperm(len(lasts), generator=keyed_generator(0, "held out"))
+    firsts = sorted({names[0] for names in class_names})
+    pairs = {
+        (firsts[turn % len(firsts)], lasts[place])
+        for turn, place in enumerate(order[:count].tolist())
+    }
+    return tuple(i for i, names in enumerate(class_names) if names in pairs)

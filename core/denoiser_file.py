@@ -17,8 +17,10 @@ from diffusers import (
 )
 from torch import Tensor
 
-from core.diffusion import MOST_AT_ONCE, Denoiser, PatchAutoencoder
+from core.conditions import SummedEmbedding
+from core.diffusion import MOST_AT_ONCE, Denoiser
 from core.lora import add_low_rank, low_rank_layers, train_adapters_only
+from core.patch_autoencoder import PatchAutoencoder
 from core.prompts import TextConditioned
 
 _AUTOENCODERS = {"AutoencoderKL": AutoencoderKL, "VQModel": VQModel}
@@ -55,11 +57,15 @@ def denoiser_to_bytes(
             "class": "PatchAutoencoder",
             "arguments": [size // patch**2, patch, rows],
         }
+        if denoiser.autoencoder.lapped:
+            settings["autoencoder"]["arguments"].append(True)
     elif denoiser.autoencoder is not None:
         settings["autoencoder"] = {
             "class": type(denoiser.autoencoder).__name__,
             "config": plain_config(denoiser.autoencoder),
         }
+    if denoiser.conditions is not None:
+        settings["conditions"] = denoiser.conditions.sizes
     if isinstance(denoiser.unet, TextConditioned):
         settings["text"] = {
             "captions": denoiser.unet.captions,
@@ -116,6 +122,9 @@ def denoiser_from_bytes(data: bytes) -> Denoiser:
     text = settings.get("text")
     if text is None:
         unet, most_at_once = UNet2DModel.from_config(settings["unet"]), MOST_AT_ONCE
+        if "conditions" in settings:
+            width = unet.time_embedding.linear_2.out_features
+            unet.class_embedding = SummedEmbedding(settings["conditions"], width)
     else:
         unet = UNet2DConditionModel.from_config(settings["unet"])
         unet = TextConditioned(unet, text["captions"], torch.empty(text["table"]))

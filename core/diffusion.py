@@ -6,6 +6,7 @@ model was trained with), sampling, and the distribution of each sampling step
 (`reverse_conditional`). Knows nothing about gradients.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,64 +21,15 @@ from diffusers import (
 )
 from torch import Tensor, nn
 
+from core.conditions import SummedEmbedding
 from core.config import ModelConfig
+from core.patch_autoencoder import PatchAutoencoder
 from core.prompts import TextConditioned
 
 SAMPLERS = {"ddim": DDIMScheduler, "ddpm": DDPMScheduler}
 MOST_AT_ONCE = 256  # noisy examples in one pass
 PASS_BYTES = 8e9  # of what the layers of a large model put out in one pass
 AUTOENCODED = 2**20  # pixels through the autoencoder at once, four of 512x512
-
-
-class PatchAutoencoder(nn.Module):
-    """A linear autoencoder: the first principal components of square patches.
-
-    The components are orthonormal, so noise in the latents is noise of one size in
-    pixels.
-
-    Attributes:
-        components: Orthonormal rows, shape (K, C p^2).
-        mean: The mean patch, shape (C p^2,).
-        scale: Standard deviation of the latents before scaling, a scalar.
-    """
-
-    def __init__(self, channels: int, patch_size: int, latent_channels: int):
-        super().__init__()
-        self.patch_size = patch_size
-        size = channels * patch_size**2
-        self.register_buffer("components", torch.zeros(latent_channels, size))
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("scale", torch.ones(()))
-
-    def _patches(self, images: Tensor) -> Tensor:
-        return nn.functional.pixel_unshuffle(images, self.patch_size).movedim(1, -1)
-
-    @torch.no_grad()
-    def fit(self, images: Tensor) -> "PatchAutoencoder":
-        """Set the components from images of shape (B, C, H, W) in [-1, 1]."""
-        patches = self._patches(images).flatten(0, 2).double()  # (B h w, C p^2)
-        mean = patches.mean(0)
-        centred = patches - mean
-        covariance = centred.T @ centred / len(centred)
-        components = torch.linalg.eigh(covariance).eigenvectors.flip(1).T
-        components = components[: len(self.components)]
-        # The sign of an eigenvector is arbitrary; fix it so that a refit is identical.
-        largest = components.abs().argmax(1, keepdim=True)
-        components = components * components.gather(1, largest).sign()
-        self.mean.copy_(mean)
-        self.components.copy_(components)
-        self.scale.copy_((centred @ components.T).std())
-        return self
-
-    def encode(self, images: Tensor) -> Tensor:
-        """Return latents, shape (B, K, H/p, W/p) of unit variance over the fit data."""
-        centred = self._patches(images) - self.mean
-        return (centred @ self.components.T / self.scale).movedim(-1, 1)
-
-    def decode(self, latents: Tensor) -> Tensor:
-        """Return images of shape (B, C, H, W)."""
-        patches = latents.movedim(1, -1) * self.scale @ self.components + self.mean
-        return nn.functional.pixel_shuffle(patches.movedim(-1, 1), self.patch_size)
 
 
 @dataclass(frozen=True)
@@ -284,10 +236,24 @@ class Denoiser(nn.Module):
         given = self.null_label if label is None else label
         return torch.full((count,), given, device=self.device)
 
+    @property
+    def conditions(self) -> SummedEmbedding | None:
+        """The embeddings of several conditions, or None for a model with one or none.
+
+        Only such a model knows labels that leave a part open.
+        """
+        embedding = getattr(self.unet, "class_embedding", None)
+        return embedding if isinstance(embedding, SummedEmbedding) else None
+
     def dropped(self, labels: Tensor | None, drop: Tensor) -> Tensor | None:
-        """Return the labels with the null label where `drop` is true, shape (B,)."""
+        """Return the labels with the null label where `drop` is true, shape (B,).
+
+        With several conditions `drop` says which (`SummedEmbedding.drops`).
+        """
         if self.null_label is None:
             return None
+        if self.conditions is not None:
+            return self.conditions.dropped(labels, drop)
         return torch.where(drop, torch.full_like(labels, self.null_label), labels)
 
     @torch.no_grad()
@@ -300,6 +266,7 @@ class Denoiser(nn.Module):
         eta: float = 0.0,
         guidance_scale: float = 1.0,
         on_step: Callable[[int, int], None] | None = None,
+        away: Tensor | None = None,
     ) -> list[Trajectory]:
         """Return one sampling trajectory per generator.
 
@@ -311,6 +278,8 @@ class Denoiser(nn.Module):
             eta: Noise of DDIM, 0 to 1.
             guidance_scale: 1 follows the model; more exaggerates the class.
             on_step: Called with (steps done, steps in all); may raise to stop.
+            away: Labels that guidance leads away from, shape (B,); the null label where
+                None. One that leaves only the house open exaggerates the house alone.
 
         Raises:
             ValueError: If the sampler is unknown or the number of steps is out of
@@ -342,6 +311,7 @@ class Denoiser(nn.Module):
                 timestep.to(self.device).expand(len(x_t)),
                 labels,
                 guidance_scale,
+                None if away is None else away.to(self.device),
             ).cpu()
             x_t = torch.cat([
                 scheduler_step(
@@ -361,14 +331,18 @@ class Denoiser(nn.Module):
         timesteps: Tensor,
         labels: Tensor | None,
         guidance_scale: float,
+        away: Tensor | None = None,
     ) -> Tensor:
-        """Return the model output, extrapolated away from the one without a label."""
+        """Return the model output, extrapolated away from the one of other labels.
+
+        These are `away`, shape (B,), or the null label.
+        """
         output = self.predict(x_t, timesteps, labels)
         if guidance_scale == 1.0 or self.null_label is None:
             return output
-        unlabelled = self.predict(
-            x_t, timesteps, torch.full_like(labels, self.null_label)
-        )
+        if away is None:
+            away = torch.full_like(labels, self.null_label)
+        unlabelled = self.predict(x_t, timesteps, away)
         return unlabelled + guidance_scale * (output - unlabelled)
 
     def expected(
@@ -539,19 +513,22 @@ def make_denoiser(
     config: ModelConfig,
     image_size: int,
     channels: int,
-    num_classes: int,
+    num_classes: int | tuple[int, ...],
     generator: torch.Generator,
 ) -> Denoiser:
     """Return an untrained denoiser; its weights depend on the generator alone.
 
     With label dropout there is one class more than `num_classes`: the null label, the
-    last. Without it the model has no classes. Which settings fit a model is in
+    last. Without it the model has no classes. Given a number per label column, each has
+    an embedding of its own (`SummedEmbedding`). Which settings fit a model is in
     `core.checks`.
     """
+    summed = isinstance(num_classes, tuple)
+    sizes, num_classes = num_classes, math.prod(num_classes) if summed else num_classes
     size, in_channels, autoencoder = image_size, channels, None
     if config.autoencoder == "patch":
         autoencoder = PatchAutoencoder(
-            channels, config.patch_size, config.latent_channels
+            channels, config.patch_size, config.latent_channels, config.lapped
         )
         size, in_channels = image_size // config.patch_size, config.latent_channels
     null_label = num_classes if config.label_dropout > 0 else None
@@ -576,8 +553,12 @@ def make_denoiser(
             flip_sin_to_cos=config.flip_sin_to_cos,
             freq_shift=config.freq_shift,
             downsample_padding=config.downsample_padding,
-            num_class_embeds=None if null_label is None else num_classes + 1,
+            num_class_embeds=None if null_label is None or summed else num_classes + 1,
+            class_embed_type="identity" if summed else None,
         )
+        if summed:
+            width = unet.time_embedding.linear_2.out_features
+            unet.class_embedding = SummedEmbedding(sizes, width)
     scheduler = DDPMScheduler(
         num_train_timesteps=config.num_train_timesteps,
         beta_schedule=config.beta_schedule,

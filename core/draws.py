@@ -52,7 +52,8 @@ class Draws:
     Attributes:
         timesteps: 0-based timesteps, shape (S,), int64.
         noise: Standard normal noise, shape (S, C, H, W).
-        drop_label: Whether the class label is replaced by the null label, shape (S,).
+        drop_label: Whether the class label is replaced by the null label, shape (S,);
+            with several conditions which of them (`core.conditions.SummedEmbedding`).
         flip: Whether the picture is mirrored, shape (S,).
         weights: Factors of the costs, shape (S,), float32: the mean of weight times
             cost estimates the mean over all timesteps. Ones for a uniform proposal.
@@ -161,12 +162,50 @@ def orthogonal_noise(
     return (cosine_basis(height).T @ spectrum @ cosine_basis(width)).float()
 
 
+def drop_codes(uniform: Tensor, shares: tuple[float, ...]) -> Tensor:
+    """Return what is dropped at each of some uniform numbers in [0, 1).
+
+    Args:
+        uniform: Shape (S,).
+        shares: How often the whole label is dropped, and each part alone.
+
+    Returns:
+        Shape (S,): whether, if there is one share; else 0 for nothing, or the number of
+        the share, counted from 1.
+    """
+    if len(shares) == 1:
+        return uniform < shares[0]
+    bounds = torch.tensor(shares, dtype=torch.float64).cumsum(0)
+    code = torch.searchsorted(bounds, uniform.double(), right=True) + 1
+    return torch.where(code > len(shares), 0, code)
+
+
+def even_drops(
+    count: int, shares: tuple[float, ...], generator: torch.Generator
+) -> Tensor:
+    """Return drops as `drop_codes` does, at regular intervals, shape (count,)."""
+    total = sum(shares)
+    # Systematic sampling of yes and no: a dropped label after every 1 / p pairs.
+    drop = (torch.arange(count) + 1) * total
+    drop = drop + torch.rand(1, generator=generator, dtype=torch.float64)
+    before = (drop - total).floor()
+    dropped = drop.floor() > before
+    if len(shares) == 1:
+        return dropped
+    # Which one: a sequence that covers [0, 1) evenly, behind a random offset.
+    offset = torch.rand(1, generator=generator, dtype=torch.float64)
+    place = (before * (5**0.5 - 1) / 2 + offset) % 1
+    relative = tuple(share / total for share in shares)
+    codes = drop_codes(place.clamp(max=1 - 1e-12), relative)
+    return torch.where(dropped, codes, 0)
+
+
 def one_fold(
     num_draws: int,
     shape: tuple[int, ...],
     proposal: Tensor,
     generator: torch.Generator,
-    label_dropout: float,
+    label_dropout: tuple[float, ...],
     flip: bool,
 ) -> Draws:
     """Return draws that are a complete estimate, in order of their timesteps.
@@ -180,10 +219,7 @@ def one_fold(
     num_pairs = (num_draws + 1) // 2
     timesteps, weights = drawn_timesteps(systematic(num_pairs, generator), proposal)
     noise = orthogonal_noise(num_pairs, shape, generator)
-    # Systematic sampling of yes and no: a dropped label after every 1 / p pairs.
-    drop = (torch.arange(num_pairs) + 1) * label_dropout
-    drop = drop + torch.rand(1, generator=generator, dtype=torch.float64)
-    drop = drop.floor() > (drop - label_dropout).floor()
+    drop = even_drops(num_pairs, label_dropout, generator)
     mirrored = torch.arange(num_pairs) + torch.randint(2, (1,), generator=generator)
     mirrored = (mirrored % 2 == 1) & flip
     pairs = Draws(timesteps, noise, drop, mirrored, weights)
@@ -199,7 +235,7 @@ def make_draws(
     shape: tuple[int, ...],
     num_train_timesteps: int,
     generator: torch.Generator,
-    label_dropout: float = 0.0,
+    label_dropout: float | tuple[float, ...] = 0.0,
     flip: bool = False,
     timestep_range: tuple[int, int] | None = None,
     num_folds: int = 1,
@@ -212,7 +248,8 @@ def make_draws(
         shape: Shape (C, H, W) of one noisy example.
         num_train_timesteps: T.
         generator: Source of every number drawn.
-        label_dropout: Probability of the null label.
+        label_dropout: Probability of the null label; of it and of each part that is
+            dropped alone, for a model of several conditions.
         flip: Whether to mirror half of the pictures.
         timestep_range: Half-open range of timesteps; None means [0, T).
         num_folds: Draws [f S/F, (f+1) S/F) form fold f, a complete estimate by itself.
@@ -235,13 +272,14 @@ def make_draws(
         )
     if proposal is None:
         proposal = torch.ones(num_train_timesteps)
+    shares = label_dropout if isinstance(label_dropout, tuple) else (label_dropout,)
     folds = [
         one_fold(
             num_draws // num_folds,
             shape,
             proposal[start:stop].double(),
             generator,
-            label_dropout,
+            shares,
             flip,
         )
         for _ in range(num_folds)

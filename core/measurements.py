@@ -14,8 +14,9 @@ import torch
 from diffusers import AutoencoderKL, VQModel
 from torch import Tensor
 
-from core.diffusion import Denoiser, PatchAutoencoder, Subject, previous_timesteps
+from core.diffusion import Denoiser, Subject, previous_timesteps
 from core.draws import Draws
+from core.patch_autoencoder import PatchAutoencoder
 
 PIXEL = 1 / 255  # half of the distance between neighbouring 8-bit values in [-1, 1]
 

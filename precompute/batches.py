@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.config import CollectionConfig
 from core.diffusion import Denoiser
-from core.draws import keyed_generator
+from core.draws import drop_codes, keyed_generator
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Batch:
         index: Positions of the pictures, shape (B,).
         timesteps: Shape (B,).
         noise: Shape (B, C, H, W).
-        drop: Whose label is dropped, shape (B,).
+        drop: Whose label is dropped, or which part of it, shape (B,).
         flip: What is mirrored, shape (B,).
     """
 
@@ -86,7 +86,7 @@ def training_batch(
     g = keyed_generator(seed, "training step", step)
     timesteps = torch.randint(denoiser.num_train_timesteps, (len(index),), generator=g)
     noise = torch.randn(len(index), *denoiser.shape, generator=g)
-    drop = torch.rand(len(index), generator=g) < config.model.label_dropout
+    drop = drop_codes(torch.rand(len(index), generator=g), config.model.drops)
     flip = torch.rand(len(index), generator=g) < 0.5 * settings.horizontal_flip
     return Batch(index, timesteps, noise, drop, flip)
 
@@ -129,7 +129,7 @@ def visiting_batch(
         g = keyed_generator(config.seed, "visit", int(ids[position]), visit)
         timestep = torch.randint(denoiser.num_train_timesteps, (), generator=g)
         noise = torch.randn(denoiser.shape, generator=g)
-        drop = torch.rand((), generator=g) < config.model.label_dropout
+        drop = drop_codes(torch.rand((), generator=g), config.model.drops)
         flip = torch.rand((), generator=g) < 0.5 * config.train.horizontal_flip
         rows.append((torch.tensor(position), timestep, noise, drop, flip))
     return Batch(*map(torch.stack, zip(*rows, strict=True)))

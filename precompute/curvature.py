@@ -19,7 +19,7 @@ from core.curvature import (
 )
 from core.datasets import Dataset
 from core.diffusion import Denoiser
-from core.draws import Draws, keyed_generator
+from core.draws import Draws, drop_codes, keyed_generator
 from core.parameters import Layout, parameter_layout
 from precompute.parallel import add_up, rank_and_size, wait_for_all
 from precompute.progress import Bar
@@ -48,16 +48,12 @@ def independent_draws(
         num_draws: S.
         generator: Source of every number drawn.
     """
-
-    def happens(probability: float) -> Tensor:
-        return torch.rand(num_draws, generator=generator) < probability
-
     steps = denoiser.num_train_timesteps
     return Draws(
         torch.randint(steps, (num_draws,), generator=generator),
         torch.randn(num_draws, *denoiser.shape, generator=generator),
-        happens(config.model.label_dropout),
-        happens(0.5 * config.train.horizontal_flip),
+        drop_codes(torch.rand(num_draws, generator=generator), config.model.drops),
+        torch.rand(num_draws, generator=generator) < 0.5 * config.train.horizontal_flip,
         torch.ones(num_draws),
     )
 

@@ -98,7 +98,7 @@ def gradient_stage(
         denoiser.shape,
         denoiser.num_train_timesteps,
         keyed_generator(config.seed, "training draws"),
-        config.model.label_dropout,
+        config.model.drops,
         config.train.horizontal_flip,
         num_folds=config.gradients.num_folds,
         proposal=measured_proposal(stage, workspace),

@@ -340,7 +340,7 @@ def shared_draws(stage: MethodStage) -> Draws:
         stage.denoiser.shape,
         stage.denoiser.num_train_timesteps,
         keyed_generator(stage.config.seed, "method draws"),
-        stage.config.model.label_dropout,
+        stage.config.model.drops,
         stage.config.train.horizontal_flip,
     )
     return draws.to(stage.denoiser.device)

@@ -30,6 +30,21 @@ def gallery_labels(num_samples: int, num_classes: int) -> list[int]:
     ]
 
 
+def pair_labels(num_samples: int, labels: np.ndarray, held_out: Sequence[int]) -> list:
+    """Return a label per sample, in turn one that training saw and one that it did not.
+
+    Args:
+        num_samples: How many.
+        labels: Of the training images.
+        held_out: The classes that none of them is of.
+    """
+    orders = []
+    for name, known in (("seen", np.unique(labels)), ("held out", np.array(held_out))):
+        g = keyed_generator(0, "gallery", name)
+        orders.append(known[torch.randperm(len(known), generator=g).numpy()])
+    return [int(orders[i % 2][i // 2 % len(orders[i % 2])]) for i in range(num_samples)]
+
+
 def make_samples(
     config: CollectionConfig, denoiser: Denoiser, dataset: Dataset, workspace: Workspace
 ) -> dict[str, Tensor]:
@@ -47,7 +62,11 @@ def make_samples(
         labels = [seed % len(dataset.class_names) for seed in seeds]
     else:
         seeds = list(range(settings.num_samples))
-        labels = gallery_labels(settings.num_samples, len(dataset.class_names))
+        labels = (
+            pair_labels(settings.num_samples, dataset.labels, dataset.held_out)
+            if dataset.held_out
+            else gallery_labels(settings.num_samples, len(dataset.class_names))
+        )
     pictures = zip(seeds, labels, strict=True)
     clean = torch.cat([
         draw(config, denoiser, [seed], [label])

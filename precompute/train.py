@@ -19,13 +19,31 @@ from precompute.progress import Bar
 from precompute.workspace import Workspace, write_atomically
 
 
+def column_sizes(class_names: tuple[tuple[str, ...], ...]) -> tuple[int, ...]:
+    """Return how many values each label column has.
+
+    Raises:
+        ValueError: If not every combination of them is a class: labels would not be
+            numbered as a model of several conditions numbers them.
+    """
+    sizes = tuple(len(set(values)) for values in zip(*class_names, strict=True))
+    if math.prod(sizes) != len(class_names):
+        raise ValueError(
+            f"The label columns have {' x '.join(map(str, sizes))} values, and "
+            f"{len(class_names)} combinations occur. `model.part_dropout` needs all of "
+            "them: set data.complete=true, or leave it out."
+        )
+    return sizes
+
+
 def new_denoiser(config: CollectionConfig, dataset: Dataset) -> Denoiser:
     """Return the untrained denoiser of a collection, its autoencoder fitted to it."""
+    names = dataset.class_names
     denoiser = make_denoiser(
         config.model,
         config.data.image_size,
         config.data.channels,
-        len(dataset.class_names),
+        column_sizes(names) if config.model.part_dropout else len(names),
         keyed_generator(config.seed, "initial weights"),
     )
     if config.model.autoencoder == "patch":

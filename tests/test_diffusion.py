@@ -6,8 +6,9 @@ import torch
 from diffusers import AutoencoderKL, DDPMScheduler, VQModel
 
 from core.denoiser_file import denoiser_from_bytes, denoiser_to_bytes
-from core.diffusion import Denoiser, PatchAutoencoder, to_pixels
+from core.diffusion import Denoiser, to_pixels
 from core.draws import keyed_generator
+from core.patch_autoencoder import PatchAutoencoder
 from tests.toys import linear_denoiser, tiny_denoiser
 
 

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import norm
 from torch.distributions import MultivariateNormal
 
-from core.diffusion import PatchAutoencoder, Subject, Trajectory, invert
+from core.diffusion import Subject, Trajectory, invert
 from core.draws import Draws, keyed_generator, make_draws
 from core.measurements import (
     PIXEL,
@@ -22,6 +22,7 @@ from core.measurements import (
     path_steps,
     region_mask,
 )
+from core.patch_autoencoder import PatchAutoencoder
 from tests.toys import gaussian_denoiser, linear_denoiser, tiny_denoiser
 
 TYPES = ["epsilon", "v_prediction", "sample"]

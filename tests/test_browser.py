@@ -162,6 +162,22 @@ def test_back_returns_to_what_was_asked_before(page, address):
     playwright.expect(before).to_have_count(len(pictures))
 
 
+def test_a_new_server_never_lists_its_source_files(page, tiny_collection):
+    """Not even while its first visitor waits for the first page."""
+    page.add_init_script(
+        """window.listed = 0;
+        new MutationObserver(() => {
+            window.listed += document.querySelectorAll(
+                '[data-testid="stSidebarNavLink"]').length;
+        }).observe(document, {childList: true, subtree: true});"""
+    )
+    with running_app(tiny_collection) as server:
+        page.goto(f"{server.address}/?sample=0")
+        strip(page, "Least similar").first.wait_for()
+        assert page.evaluate("window.listed") == 0
+        page.goto("about:blank")  # or it misses its server
+
+
 def test_what_is_no_picture_is_refused_with_a_sentence(page, address):
     page.goto(address)
     page.get_by_text("Upload", exact=True).click()

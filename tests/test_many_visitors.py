@@ -155,6 +155,21 @@ def test_one_visit_asks_several_questions(server, tiny_explorer):
     visitor.close()
 
 
+@pytest.mark.parametrize("picture", ["sample=1", "seed=31&steps=4&sampler=ddpm"])
+def test_details_over_timesteps_come_to_an_end(server, tiny_explorer, picture):
+    """Page and window wait at once, with timers of their own; both are answered."""
+    visitor = Visitor(server.address)
+    detail = int(tiny_explorer.examples.table.index[3])
+    visitor.open(f"{picture}&detail={detail}", "timesteps")
+    said = ("When it matters", "Top 5 at each noise level")
+    assert visitor.wait_until(
+        lambda page: not page.progress and all(one in page.texts for one in said),
+        2 * PATIENCE,
+    ), visitor.texts
+    assert not visitor.errors
+    visitor.close()
+
+
 def test_a_closed_tab_stops_its_question(server):
     """The next one need not wait for what nobody can see any more."""
     gone, next_one = Visitor(server.address), Visitor(server.address)

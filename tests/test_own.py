@@ -3,19 +3,26 @@
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from core.config import TrainConfig, collection_config
+from core.config import DataConfig, TrainConfig, collection_config
 from core.datasets import load_dataset
 from core.diffusion import make_denoiser
 from core.draws import keyed_generator
-from core.explorer import Lens, open_explorer
+from core.explorer import open_explorer
 from core.recipes import RECIPES, named_config, with_settings
 from core.sources import Record, Source
 from precompute.__main__ import main, parser, selection
 from precompute.own import Selection, make_own, parse_keep
 from tests import layouts
 from tests.kinds.folders import images
+from tests.test_app import (  # noqa: F401  (a fixture among them)
+    app_runs_first,
+    open_app,
+    wait_for_jobs,
+    words,
+)
 
 # The paper's recipe at the size of a toy: as many levels and kinds of block.
 TOY = """
@@ -142,20 +149,41 @@ def test_pictures_without_classes_make_a_model_without(sets, tmp_path):
     assert dataset.pixels.shape == (4, 1, 16, 16) and dataset.class_names == ((),)
 
 
-def test_cifar_from_files_to_answers(sets, tmp_path, monkeypatch):
-    """The paper's preset end to end, at toy step counts, in one command."""
-    root, work = tmp_path / "root", tmp_path / "work"
-    changes = [part for change in TOY for part in ("--set", change)]
-    arguments = ["build", "--collection", "toy", "--preset", "cifar", *changes]
-    arguments += ["--data", layouts.cifar_archive(tmp_path / "in"), "--limit", 6]
-    assert run(monkeypatch, *arguments, "--root", root, "--work", work) == 0
-    explorer = open_explorer("toy", root)
-    assert explorer.num_examples == 6
-    answer = explorer.answer(explorer.query_from_gallery(1), Lens())
-    assert np.isfinite(answer.scores).all() and answer.scores.std() > 0
-    settings = explorer.provenance["settings"]
-    assert settings["model"]["time_scale_shift"] == "scale_shift"
-    assert explorer.examples.table["label"].isin(layouts.CLASSES).all()
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_preset_from_a_folder_per_class_to_answers(
+    sets, tmp_path, monkeypatch, recipe
+):
+    """At toy step counts, in one command; then the app opens it, and `attribute`."""
+    where = ["--root", tmp_path / "root", "--work", tmp_path / "work"]
+    levels = RECIPES[recipe][0]("toy", DataConfig()).model.block_out_channels
+    channels = ",".join("8" for _ in levels)
+    changes = [f"model.block_out_channels={channels}", "model.attention_head_dim=8"]
+    changes = [*TOY, *changes]
+    arguments = ["build", "--collection", "toy", "--preset", recipe, "--limit", 6]
+    arguments += ["--data", layouts.image_folder(tmp_path)]
+    arguments += [part for change in changes for part in ("--set", change)]
+    assert run(monkeypatch, *arguments, *where) == 0
+
+    out = tmp_path / "scores.csv"
+    ask = ["attribute", "--collection", "toy", "--sample", 1, "--out", out]
+    assert run(monkeypatch, *ask, *where[:2]) == 0
+    table = pd.read_csv(out)
+    assert list(table)[:4] == ["example_id", "score", "standard_error", "rank"]
+    assert table["label"].isin(layouts.CLASSES).all() and len(table) == 6
+    assert np.isfinite(table["score"]).all() and table["score"].std() > 0
+
+    explorer = open_explorer("toy", where[1])
+    assert list(explorer.classes.columns) == ["label"]
+    used = {value for (value,) in explorer.classes.to_numpy()}
+    assert used == set(table["label"])
+    if recipe == "cifar":
+        settings = explorer.provenance["settings"]
+        assert settings["model"]["time_scale_shift"] == "scale_shift"
+    for page in ("", "pages/groups.py"):
+        link = {"collection": "toy", "sample": "1"}
+        app = wait_for_jobs(open_app(where[1], monkeypatch, page, **link))
+        assert not app.exception and not app.error, app.exception
+    assert "Label" in words(app)
 
 
 def test_what_a_source_notes_is_printed_by_every_command(

@@ -54,11 +54,16 @@ from precompute.own import (
     own_settings,
     parse_keep,
 )
-from precompute.parallel import first_one_first, joined, own_device, rank_and_size
+from precompute.parallel import (
+    first_one_first,
+    joined,
+    own_device,
+    parse_part,
+    rank_and_size,
+)
 from precompute.plan import plan, printed
 from precompute.progress import telling
 from precompute.ready import needed_weights
-from precompute.retrain import parse_part
 from precompute.retrain_command import add_retrain_options, run_retrain
 from precompute.samples import make_samples
 from precompute.settings import (

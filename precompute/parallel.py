@@ -8,6 +8,7 @@ that has to lie on a shared filesystem. Without torchrun there is one process, r
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,6 +35,21 @@ def joined(device: str) -> Iterator[None]:
         yield
     finally:
         distributed.destroy_process_group()
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """Return (i, n) for "i/n": this process is the i-th of n, counted from 0.
+
+    Raises:
+        ValueError: If it does not read so, or i is not below n.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise ValueError(
+            f"'{text}' is no part of the work. Give the process's number and how many "
+            "there are, such as 0/2 and 1/2."
+        )
+    return int(match[1]), int(match[2])
 
 
 def own_device(device: str | None) -> str:

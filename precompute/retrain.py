@@ -8,7 +8,6 @@ processes share them by number.
 
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from core.config import (
     DisjointConfig,
     RemovalConfig,
     RetrainConfig,
+    config_from_dict,
 )
 from core.datasets import Dataset
 from core.draws import keyed_generator, subset_mask
@@ -44,21 +44,6 @@ from precompute.train import train
 from precompute.workspace import Workspace, workspace_of, write_atomically
 
 DECIDE = ("data", "model", "train", "seed")  # settings that make a model what it is
-
-
-def parse_part(text: str) -> tuple[int, int]:
-    """Return (i, n) for "i/n": this process is the i-th of n, counted from 0.
-
-    Raises:
-        ValueError: If it does not read so, or i is not below n.
-    """
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or int(match[1]) >= int(match[2]):
-        raise ValueError(
-            f"'{text}' is no part of the work. Give the process's number and how many "
-            "there are, such as 0/2 and 1/2."
-        )
-    return int(match[1]), int(match[2])
 
 
 def retrain_folder(config: CollectionConfig, root: Path | None = None) -> Path:
@@ -145,14 +130,19 @@ class Job:
 
     def facts(self, config: CollectionConfig) -> dict:
         """Return what its file says about how it was made, but for the seconds."""
-        settings = json.loads(json.dumps(self.settings(config).to_dict()))
         return {
             "mask_sha256": hashlib.sha256(np.packbits(self.kept).tobytes()).hexdigest(),
             "num_kept": int(self.kept.sum()),
             "keys": list(self.keys),
-            "settings": {name: settings[name] for name in DECIDE},
+            "settings": deciding(self.settings(config)),
             **self.why,
         }
+
+
+def deciding(config: CollectionConfig) -> dict:
+    """Return the settings that make a model what it is, as its file holds them."""
+    settings = json.loads(json.dumps(config.to_dict()))
+    return {name: settings[name] for name in DECIDE}
 
 
 def retrain(
@@ -285,6 +275,8 @@ def missing_jobs(
 def check_facts(path: Path, wanted: dict) -> None:
     """Raise ValueError where a file was not made as wanted; the message prints both."""
     found = model_facts(path)
+    # A file from before there was a setting was made with its default.
+    found["settings"] = deciding(config_from_dict({"name": ""} | found["settings"]))
     for name, value in wanted.items():
         if found[name] != value:
             raise ValueError(

@@ -26,6 +26,7 @@ from core.draws import subset_mask
 from core.evidence import Evidence
 from precompute.__main__ import main
 from precompute.batches import batch_indices, training_batch
+from precompute.parallel import parse_part
 from precompute.retrain import (
     Job,
     disjoint_jobs,
@@ -33,13 +34,13 @@ from precompute.retrain import (
     model_facts,
     model_path,
     named_groups,
-    parse_part,
     recipe,
     removal_jobs,
     retrain,
     retrain_folder,
     retrain_jobs,
     subset_jobs,
+    write_model,
 )
 from precompute.together import clip_each
 from precompute.train import new_denoiser
@@ -128,6 +129,21 @@ def test_a_file_made_from_other_pictures_is_refused(config, dataset, tmp_path):
     retrain(config, dataset, Job(path, first, (0, 0)))
     with pytest.raises(ValueError, match="was made with mask_sha256"):
         retrain(config, dataset, Job(path, second, (0, 0)))
+
+
+def test_a_file_from_before_there_was_a_setting_is_known(config, dataset, tmp_path):
+    """It was made with the default; with another value of it the file is refused."""
+    job = Job(tmp_path / "m.safetensors", subset_mask(len(dataset), 0, 0), (0, 0))
+    retrain(config, dataset, job)
+    facts = model_facts(job.path)
+    del facts["settings"]["train"]["common_draws"]
+    del facts["settings"]["model"]["lapped"]
+    write_model(job, job.path.read_bytes(), facts)
+    before = job.path.read_bytes()
+    assert retrain(config, dataset, job).read_bytes() == before
+    other = replace(config, model=replace(config.model, norm_eps=1e-4))
+    with pytest.raises(ValueError, match="was made with settings"):
+        retrain(other, dataset, job)
 
 
 def test_models_trained_together_are_those_trained_alone(config, dataset, tmp_path):

@@ -31,6 +31,7 @@ from core.answers import (
 from core.config import DATA_DIR, CollectionConfig, config_from_dict
 from core.evidence import Evidence, evidence_folder, evidence_of
 from core.images import decode_picture, frames_note
+from core.labels import check_label
 from core.lenses import (
     MEASUREMENTS,
     METHODS,
@@ -252,6 +253,11 @@ class Explorer:
         size = self._data["image_size"]
         return decode_picture(data, (self._data["channels"], size, size))
 
+    def class_names(self) -> list[str]:
+        """Return all classes by number, in words; none for a model without classes."""
+        has_classes = len(self.classes.columns) > 0
+        return [self.class_words(i) for i in self.classes.index] if has_classes else []
+
     def query_from_gallery(self, sample_id: int) -> Query:
         """Return a gallery sample as a query."""
         pixels = self._pixels(self.gallery_png(sample_id))  # refuses unknown ids
@@ -303,8 +309,10 @@ class Explorer:
     def query_from_upload(self, data: bytes, label: int | None = None) -> Query:
         """Return an uploaded picture as a query.
 
-        Bytes that are no picture raise the ValueError of `core.images`, one sentence.
+        Bytes that are no picture, or a class that the model does not have, raise the
+        ValueError of `core.images` or `core.labels`, one sentence.
         """
+        check_label(label, self.class_names())
         digest, frames = hashlib.sha256(data).hexdigest()[:16], frames_note(data)
         said = ["Your picture", frames, f"measured as {self.class_words(label)}"]
         return Query(
@@ -328,6 +336,8 @@ class Explorer:
     ) -> Query:
         """Return a new sample of the model as a query.
 
+        A class that the model does not have raises the ValueError of `core.labels`.
+
         Args:
             label: Class index, or None for any class.
             seed: Of the noise; equal settings give the equal picture.
@@ -336,6 +346,7 @@ class Explorer:
             guidance_scale: 1 follows the model; more exaggerates the class.
             progress: Called after every step; may raise to stop.
         """
+        check_label(label, self.class_names())
         self._wait_for_model(progress)
         x_0, pixels = self.engine.generate(
             label, seed, sampler, num_steps, guidance_scale, steps(progress, "Drawing")

@@ -23,8 +23,9 @@ from core.datasets import load_dataset
 from core.denoiser_file import denoiser_from_bytes
 from core.evidence import evidence_folder, read_evidence
 from core.evidence_tables import TABLES, make_table
-from core.explorer import Cancelled, Lens, open_explorer
+from core.explorer import Cancelled, Explorer, Lens, open_explorer
 from core.files import is_full, trouble
+from core.labels import label_of
 from core.lenses import MEASUREMENTS, METHODS, parse_region, parse_timesteps
 from core.model_folders import SavedModel
 from core.pipelines import read_pipeline
@@ -222,7 +223,7 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("--example", type=int, metavar="ID", help="a training picture")
     which.add_argument("--seed", type=int, metavar="N", help="generate one")
     made = ask.add_argument_group("how it is made, or what it is taken for")
-    made.add_argument("--label", type=int, help="class; default: none")
+    made.add_argument("--label", help="class, by number or name; default: none")
     made.add_argument("--sampler", default="ddim", help="ddim or ddpm")
     made.add_argument("--steps", type=int, default=50, help="sampling steps")
     made.add_argument("--guidance", type=float, default=2.0, help="1 is none")
@@ -450,15 +451,16 @@ def run_methods(options: argparse.Namespace) -> None:
 def run_attribute(options: argparse.Namespace) -> None:
     """Answer one question and write the CSV."""
     explorer = open_explorer(options.collection, options.root)
+    label = chosen_label(explorer, options)
     if options.image is not None:
-        query = explorer.query_from_upload(read_file(options.image), options.label)
+        query = explorer.query_from_upload(read_file(options.image), label)
     elif options.sample is not None:
         query = explorer.query_from_gallery(options.sample)
     elif options.example is not None:
         query = explorer.query_from_example(options.example)
     else:
         query = explorer.generate(
-            options.label,
+            label,
             options.seed,
             options.sampler,
             options.steps,
@@ -483,6 +485,24 @@ def run_attribute(options: argparse.Namespace) -> None:
         sys.stdout.write(safe_csv(table, DIGITS))
     else:
         write_out(options.out, safe_csv(table, DIGITS).encode())
+
+
+def chosen_label(explorer: Explorer, options: argparse.Namespace) -> int | None:
+    """Return the class that a picture is drawn or taken for, and say which it is.
+
+    Raises:
+        ValueError: If the picture has a class of its own.
+    """
+    if options.label is None:
+        return None
+    if options.image is None and options.seed is None:
+        raise ValueError(
+            "--label is for --image and --seed: a gallery sample and a training "
+            "picture have a class of their own. Omit it."
+        )
+    label = label_of(options.label, explorer.class_names())
+    print(f"class {label}: {one_line(explorer.class_words(label))}", file=sys.stderr)
+    return label
 
 
 def read_file(path: Path) -> bytes:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,7 @@ from core.lenses import (
     lens_notes,
     stored_key,
 )
+from core.resemblance import Resemblance, resemblance
 
 __all__ = [
     "Answer",
@@ -458,6 +460,11 @@ class Explorer:
         if self._map is None:
             self._map = layout.arranged(self.embeddings(), progress)
         return self._map
+
+    @cached_property
+    def resemblance(self) -> Resemblance:
+        """How far the model's samples are from its training images."""
+        return resemblance(self._collection)
 
     def clearest_sample(self) -> int:
         """Return the gallery sample that CLIP finds most like some training picture.

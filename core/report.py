@@ -73,6 +73,7 @@ def html_report(
         link=link if link.startswith(("http://", "https://")) else "",
         sample=_sample(query, answers[0].lens.region),
         facts=_sample_facts(explorer, query),
+        unlike=explorer.resemblance.sentence,
         sentence=opening(explorer, parts),
         lenses=[_lens(explorer, query, part, answers) for part in parts],
         errors=CAUSES_OF_ERROR,

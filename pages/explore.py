@@ -95,6 +95,8 @@ def show_summaries(explorer: Explorer, answers: list[Answer]) -> None:
 explorer = shared.chosen_explorer()
 asked = picker.show_panel(explorer)
 with asked.place:
+    if unlike := explorer.resemblance.sentence:
+        st.warning(text(unlike))
     row = lens_picker.show_presets(explorer)
     lenses = lens_picker.chosen_lenses(explorer)
     show_columns(explorer, asked, lenses, filters.find(explorer, row))

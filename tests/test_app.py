@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from core import findings
+from core import findings, resemblance
+from core.config import DATA_DIR
 from core.evidence import evidence_folder, write_evidence
 from core.evidence_tables import TABLES, group_summary, make_table
 from core.explorer import Explorer, open_explorer
 from core.lenses import METHODS, Lens, has_timesteps
+from core.resemblance import LIMIT
 from core.trust import lens_trust
 from pages import lens_picker, waiting
 from pages.words import sentence, text
@@ -39,8 +41,15 @@ def app_runs_first(monkeypatch):
     monkeypatch.setattr(place, run)
 
 
-def open_app(root: Path, monkeypatch, page: str = "", **link: str) -> AppTest:
-    """Return the app as it looks after a link was followed."""
+def open_app(
+    root: Path, monkeypatch, page: str = "", limit: float = 1.0, **link: str
+) -> AppTest:
+    """Return the app as it looks after a link was followed.
+
+    The tiny model is hardly trained and would say so; none is said to be as far from
+    its training images as `limit`.
+    """
+    monkeypatch.setattr(resemblance, "LIMIT", limit)
     monkeypatch.setenv("AFTERIMAGE_COLLECTIONS", str(root))
     app = AppTest.from_file(str(APP), default_timeout=PATIENCE)
     for key, value in link.items():
@@ -83,6 +92,15 @@ def wait_for_jobs(app: AppTest) -> AppTest:
             return app
         assert time.monotonic() < end, list(app.session_state.jobs)
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize("limit", [LIMIT, -1.0])
+def test_a_model_unlike_its_training_images_says_so_first(limit, monkeypatch):
+    """Above the presets and every score, and only there."""
+    root = DATA_DIR / "collections"
+    app = open_app(root, monkeypatch, limit=limit, collection="fashion2")
+    said = [one.value for one in app.warning if "unlike its training" in one.value]
+    assert len(said) == (limit < 0) and not app.exception
 
 
 def first_example(root: Path) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.answers import Progress, Query, Uncertainty, steps
+from core.answers import Answer, Progress, Query, Uncertainty, steps
 from core.baselines import latent_similarity, pixel_similarity
 from core.beside import open_eigenbasis
 from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
@@ -422,20 +422,21 @@ class Engine:
             ]
 
     def uncertainty(
-        self, query: Query, lens: Lens, source: str, progress: Progress | None = None
+        self, query: Query, answer: Answer, progress: Progress | None = None
     ) -> Uncertainty:
         """Return what is uncertain about the scores of a query.
 
         Args:
             query: The picture.
-            lens: How it was asked.
-            source: Where its answer comes from, as the answer says it.
+            answer: What was answered about it.
             progress: Called after every part; may raise to stop.
         """
+        lens = answer.lens
+        scores = Scores(answer.scores, answer.standard_errors, answer.source)
         with self._alone():
             self.scoring.require(lens)
             (measured,) = self.gradients(query, lens, progress=progress)
-            return find_uncertainty(self.scoring, lens, measured.folds, source)
+            return find_uncertainty(self.scoring, lens, measured.folds, scores)
 
     def _journey(self, query, lens, edges, progress) -> list[Scored]:
         """Return Journey-TRAK's scores, added up over the steps of each band."""

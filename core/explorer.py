@@ -30,6 +30,7 @@ from core.answers import (
     steps,
 )
 from core.config import DATA_DIR, CollectionConfig, config_from_dict
+from core.errors import StoredErrors
 from core.evidence import Evidence, evidence_folder, evidence_of
 from core.images import decode_picture, frames_note
 from core.labels import check_label
@@ -93,6 +94,8 @@ class Explorer:
         num_train_timesteps: T, the number of noise levels.
         provenance: How the collection was made: settings, versions, costs, reliability.
         evaluations: What was measured of it, by name: "fidelity" of index formats.
+        coverage: How its standard errors stood a test by other draws (`core.errors`);
+            empty where they were not tested.
     """
 
     def __init__(self, path: Path):
@@ -119,6 +122,8 @@ class Explorer:
             for key in ("settings", "versions", "costs", "quality", "damping", "clip")
         }
         self.evaluations = self._collection.evaluations()
+        self._errors = StoredErrors(self._collection)
+        self.coverage = self._errors.coverage
         self._opening, self._waking = threading.Lock(), threading.Lock()
         self._engine = None
         self._map = None
@@ -432,7 +437,7 @@ class Explorer:
             progress: Called after every part; may raise to stop.
         """
         self._wait_for_model(progress)
-        return self.engine.uncertainty(query, answer.lens, answer.source, progress)
+        return self.engine.uncertainty(query, answer, progress)
 
     @property
     def computes(self) -> bool:
@@ -482,14 +487,15 @@ class Explorer:
         draws = self.provenance["settings"]["samples"]["num_draws"]
         if query.kind != "gallery" or lens.form != "auto":
             return None
-        found = self._collection.answer(query.facts["sample_id"], stored_key(lens))
+        sample, key = query.facts["sample_id"], stored_key(lens)
+        found = self._collection.answer(sample, key)
         if found is None:
             return None
         return Answer(
             replace(lens, num_draws=draws),
             self.examples.table.index.to_numpy(),
             found.scores,
-            found.standard_errors,
+            self._errors.of(found, sample, key),
             found.source,
             found.value,
             note=self._note(query, lens),

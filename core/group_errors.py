@@ -1,7 +1,9 @@
 """Where the scores of one query are uncertain, so that sums over groups have errors.
 
-Three causes, each as rows of `core.answers.Uncertainty`. The query's draws: its scores
-by each fold of them. Compression: its scores by each part of the sketch. The training
+How large the error of each score is, the answer says (`core.errors`); here is how the
+errors of several go together. Three causes, each as rows of `core.answers.Uncertainty`,
+which are scaled to the errors of the answer. The query's draws: its scores by each fold
+of them. Compression: its scores by each part of the sketch. The training
 draws: how the folds of the training gradients differed on the gallery's queries, which
 `build` leaves in a small file beside the collection, because the folds themselves are
 twice as large as the full index. Of draws that all pictures share, pictures that are
@@ -22,9 +24,11 @@ from core.config import CollectionConfig, config_from_dict
 from core.files import written_whole
 from core.influence import centred
 from core.lenses import METHODS, Lens
-from core.scoring import Scoring
+from core.scoring import Scores, Scoring
 from core.store import build_command
 from core.tensor_files import Damaged, read_tensors, tensors_file
+
+CENTRINGS = 20  # after which sizes and sums agree to a thousandth
 
 INDEPENDENT = (
     "How the errors of like pictures go together is not recorded for this collection, "
@@ -111,7 +115,7 @@ def read_training_errors(path: Path, num_examples: int) -> np.ndarray | None:
 
 
 def find_uncertainty(
-    scoring: Scoring, lens: Lens, folds: Tensor, source: str
+    scoring: Scoring, lens: Lens, folds: Tensor, answer: Scores
 ) -> Uncertainty:
     """Return what is uncertain about the scores of one query.
 
@@ -119,22 +123,49 @@ def find_uncertainty(
         scoring: Of the collection.
         lens: How it was asked.
         folds: Its gradient by each fold of its draws, in the main eigenbasis, (F, P).
-        source: Where its answer comes from, as the answer says it.
+        answer: Its scores, their errors, and where they come from.
     """
     num_examples = len(scoring.whitened_norms)
-    nothing = np.zeros(num_examples)
     if not METHODS[lens.method].has_errors:
-        return Uncertainty(np.empty((0, num_examples)), nothing)
+        return Uncertainty(np.empty((0, num_examples)), np.zeros(num_examples))
     vectors = scoring.preconditioned(folds, lens)
     gradients, mean = scoring.gradients(lens), vectors.mean(0)
     rows = [fold_contrasts(centred(gradients.products(vectors).astype(np.float64)))]
-    if source == gradients.source:
+    if answer.source == gradients.source:
         rows.append(fold_contrasts(centred(gradients.estimates(mean))))
     config = config_from_dict(scoring.settings)
     path = training_errors_path(scoring.collection.path.parent, config)
     together = read_training_errors(path, num_examples)
+    variance = np.square(answer.standard_errors)
     if together is None:
-        own = scoring.noise.variance(mean)
-        return Uncertainty(np.concatenate(rows), own, INDEPENDENT)
-    rows.append(together * scoring.noise.spread(mean) ** 0.5)
-    return Uncertainty(np.concatenate(rows), nothing)
+        return Uncertainty(np.empty((0, num_examples)), variance, INDEPENDENT)
+    rows.append(together * scoring.noise.asked(vectors).spread ** 0.5)
+    return Uncertainty(*of_these_sizes(np.concatenate(rows), variance))
+
+
+def of_these_sizes(
+    rows: np.ndarray, variance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return causes of error that leave each score as wrong as its answer says.
+
+    The rows tell how the errors of images go together, the answer how large they are:
+    the error of a group of one image is the one beside the image. Errors of centred
+    scores add up to nothing over all images, and do so here, too.
+
+    Args:
+        rows: Independent causes, shape (R, N).
+        variance: Of each score, shape (N,).
+
+    Returns:
+        The rows (R, N), and the variance that no row tells (N,).
+    """
+    for _ in range(CENTRINGS):
+        size = np.square(rows).sum(0)
+        known = size > 0
+        factor = np.sqrt(
+            np.divide(variance, size, out=np.zeros_like(size), where=known)
+        )
+        rows = centred(rows * factor)
+    size = np.square(rows).sum(0)
+    factor = np.sqrt(np.divide(variance, size, out=np.zeros_like(size), where=size > 0))
+    return rows * factor, np.where(size > 0, 0.0, variance)

@@ -231,8 +231,8 @@ MEASUREMENTS = {
     "log-probability": MeasurementFacts(
         "Log-probability",
         "nats",
-        "How unlikely the picture is under the model, computed exactly; too slow to "
-        "score training pictures with.",
+        "How unlikely the picture is under the model, exact up to a random trace, whose "
+        "error is its ±; too slow to score training pictures with.",
         "negative log-probability",
         attributable=False,
     ),

@@ -240,6 +240,21 @@ def printed_score(answer: Answer, position: int) -> str:
     return " ".join(part for part in parts if part)
 
 
+def error_note(answer: Answer) -> str:
+    """Return what ± beside an answer's scores covers and what not, in sentences."""
+    method = METHODS[answer.lens.method]
+    if not np.isfinite(answer.standard_errors).any():
+        return f"{method.title} gives no standard error."
+    covered = ["the draws of the training gradients"]
+    if method.measurement or answer.lens.measurement != "trajectory":
+        covered.append("the draws of this image's question")
+    if answer.source in ("sketch", "projection"):
+        covered.append(f"the {answer.source}")
+    *first, last = covered
+    covers = f"{', '.join(first)} and {last}" if first else last
+    return f"± covers {covers}. It does not cover training the model again."
+
+
 def sentence(answer: Answer, name: str) -> str:
     """Return what the first number of an answer means, in plain words.
 

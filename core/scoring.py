@@ -27,10 +27,12 @@ from core.baselines import (
     trak_scores,
 )
 from core.beside import open_index
+from core.config import config_from_dict
 from core.curvature import Curvature, Eigenbasis, kfac_eigenvalues
 from core.device_index import DeviceIndex
+from core.errors import Asked, ErrorModel, Law, errors_path, read_model, typical_model
 from core.index import GradientIndex, balance
-from core.influence import centred, pooled_variance
+from core.influence import centred
 from core.lenses import Lens
 from core.method_files import FILE_OF, MethodFile, load_method
 from core.sketch import Sketch, collection_sketch, packed_products
@@ -78,7 +80,7 @@ class FromIndex:
         """
         return self._reader.scores(vectors * self.divisors, on_rows)
 
-    def variance(self, vector: Tensor) -> np.ndarray:
+    def variance(self, vector: Tensor, scores: np.ndarray) -> np.ndarray:
         """Return the variance that compression leaves in the products of a vector."""
         return np.zeros(self.index.num_examples)
 
@@ -97,6 +99,10 @@ class FromSketch:
         scales: Shape (N,).
         unwhitening: (eigenvalue + damping)^1/2, shape (P,).
         norms: Lengths of the whitened training gradients, shape (N,).
+        size: What a product is of the exact one, on average. One bit keeps the sign of
+            a coordinate, not its size; where query and image are large together, their
+            product comes out too small, by some percent.
+        law: How the error of a product grows.
     """
 
     sketch: Sketch
@@ -104,18 +110,28 @@ class FromSketch:
     scales: np.ndarray
     unwhitening: Tensor
     norms: np.ndarray
+    size: float = 1.0
+    law: Law = Law(1.0)
 
     source = "sketch"
 
     def products(
         self, vectors: Tensor, on_rows: Callable[[int, int], None] | None = None
     ) -> np.ndarray:
-        """Return unbiased estimates (Q, N) of inner products with vectors (Q, P)."""
-        sketched = self.sketch.apply(vectors * self.unwhitening)
-        return packed_products(sketched, self.bits, self.scales)
+        """Return estimates (Q, N) of inner products with vectors (Q, P).
 
-    def variance(self, vector: Tensor) -> np.ndarray:
+        Of the right size on average over queries like the gallery's; for one query they
+        are too large or too small together by what `law` says.
+        """
+        sketched = self.sketch.apply(vectors * self.unwhitening)
+        return packed_products(sketched, self.bits, self.scales) / self.size
+
+    def variance(self, vector: Tensor, scores: np.ndarray) -> np.ndarray:
         """Return the variance that sketching leaves in the products of a vector."""
+        return self.law.variance(self.base(vector), scores)
+
+    def base(self, vector: Tensor) -> np.ndarray:
+        """Return the variance of products of a vector with images unlike it, (N,)."""
         size = float((vector * self.unwhitening).square().sum())
         return ONE_BIT_VARIANCE * size * self.norms**2 / self.sketch.order.shape[0]
 
@@ -130,7 +146,8 @@ class FromSketch:
             bits = np.ascontiguousarray(self.bits[:, first:last])
             part = sketched[:, 8 * first : 8 * last].contiguous()
             share = (last - first) / self.bits.shape[1]
-            rows.append(packed_products(part, bits, self.scales)[0] / share)
+            product = packed_products(part, bits, self.scales)[0]
+            rows.append(product / (share * self.size))
         return np.stack(rows)
 
 
@@ -152,7 +169,7 @@ class FromFeatures:
         """Return unbiased estimates (Q, N) of inner products with vectors (Q, P)."""
         return (self.file.projection.apply(vectors) @ self.file.features.T).numpy()
 
-    def variance(self, vector: Tensor) -> np.ndarray:
+    def variance(self, vector: Tensor, scores: np.ndarray) -> np.ndarray:
         """Return the variance that projecting leaves in the products of a vector."""
         size = float(vector.square().sum())
         return size * self.norms**2 / self.file.features.shape[1]
@@ -176,26 +193,44 @@ TrainingGradients = FromIndex | FromSketch | FromFeatures
 
 
 @dataclass(frozen=True)
-class TrainingNoise:
-    """What Monte Carlo draws leave of noise in the training gradients.
+class Noise:
+    """What draws leave of noise in scores, those of the training and of the query.
 
     Attributes:
-        deviation: Of each coordinate, shape (P,), float32.
-        level: Of each example relative to the average, shape (N,).
-        calibration: Observed over predicted variance.
+        deviation: Of each coordinate of the training gradients, shape (P,), float32.
+        whitening: What whitens the training gradients, divided by, shape (P,).
+        level: Of each example's noise relative to the average, shape (N,).
+        lengths: Of the whitened training gradients, shape (N,).
+        model: How errors grow with the scores.
     """
 
     deviation: Tensor
+    whitening: Tensor
     level: np.ndarray
-    calibration: float
+    lengths: np.ndarray
+    model: ErrorModel
 
-    def spread(self, vector: Tensor) -> float:
-        """Return the size of the noise along a vector, coordinates as independent."""
-        return float((vector * self.deviation).square().sum())
+    def asked(self, folds: Tensor) -> Asked:
+        """Return what of a question decides its errors.
 
-    def variance(self, vector: Tensor) -> np.ndarray:
-        """Return the variance that the training draws leave in products, (N,)."""
-        return self.calibration * self.spread(vector) * self.level
+        Args:
+            folds: Preconditioned gradients, shape (F, P); a single one has no draws.
+        """
+        mean, count = folds.mean(0), len(folds)
+        spread = float((mean * self.deviation).double().square().sum())
+        if count < 2:
+            return Asked(spread)
+        apart = (folds - mean) * self.whitening
+        noise = float(apart.double().square().sum()) / (count * (count - 1))
+        length = float((mean * self.whitening).double().square().sum())
+        # The noise is part of the length; a query that is nothing else is told as such.
+        relative = noise / max(length - noise, noise) if noise else 0.0
+        return Asked(spread, noise / folds.shape[1], relative)
+
+    def variance(self, folds: Tensor, scores: np.ndarray) -> np.ndarray:
+        """Return the variance that both kinds of draws leave in scores (N,)."""
+        asked = self.asked(folds)
+        return self.model.variance(scores, asked, self.level, self.lengths)
 
 
 @dataclass(frozen=True)
@@ -220,39 +255,32 @@ class Scores:
 def linear_scores(
     folds: list[Tensor],
     gradients: TrainingGradients,
-    noise: TrainingNoise,
-    lengths: np.ndarray,
+    noise: Noise,
     on_rows: Callable[[int, int], None] | None = None,
     about_mean: bool = True,
 ) -> list[Scores]:
     """Return inner products with all training gradients, and their standard errors.
 
-    The training gradients are read once for all queries. The error adds three
-    variances: of the training draws (predicted from the noise of each coordinate and of
-    each example), of the query draws (the spread of its folds, pooled over the
-    examples; none where there is one fold, which has no draws), and of the sketch,
+    The training gradients are read once for all queries. The error adds three variances
+    (`core.errors`): of the training draws, of the query's draws, and of the short form,
     where one is used.
 
     Args:
         folds: Per query, preconditioned gradients, shape (F, P), float32.
         gradients: The training gradients.
-        noise: Of the training gradients.
-        lengths: Of the whitened training gradients, shape (N,).
+        noise: Of both kinds of draws.
         on_rows: Called with (examples done, examples in all), then with (queries done,
             queries in all); may raise to stop.
         about_mean: Whether they are centred, see `core.influence.centred`.
     """
-    products = gradients.products(torch.cat(folds), on_rows).astype(np.float64)
+    means = torch.stack([one.mean(0) for one in folds])
+    products = gradients.products(means, on_rows).astype(np.float64)
     if about_mean:
         products = centred(products)
     found = []
-    bounds = np.cumsum([len(one) for one in folds])[:-1]
-    for one, own in zip(folds, np.split(products, bounds), strict=True):
-        mean = one.mean(0)
-        variance = noise.variance(mean) + gradients.variance(mean)
-        if len(one) > 1:
-            variance += pooled_variance(own, np.square(lengths))
-        found.append(Scores(own.mean(0), np.sqrt(variance), gradients.source))
+    for one, mean, own in zip(folds, means, products, strict=True):
+        variance = noise.variance(one, own) + gradients.variance(mean, own)
+        found.append(Scores(own, np.sqrt(variance), gradients.source))
         if on_rows is not None:
             on_rows(len(found), len(folds))
     return found
@@ -296,14 +324,23 @@ class Scoring:
         return (self.eigenvalues["ekfac"] + self.own_damping).sqrt()
 
     @cached_property
-    def noise(self) -> TrainingNoise:
-        """What the training draws leave of noise in the training gradients."""
+    def noise(self) -> Noise:
+        """What draws leave of noise in scores."""
         whitened = torch.from_numpy(self.collection.array("whitened_noise")).float()
-        return TrainingNoise(
+        return Noise(
             whitened * self.whitening,
+            self.whitening,
             self.collection.array("noise_level").astype(np.float64),
-            self.collection.meta("noise_calibration"),
+            self.whitened_norms,
+            self.error_model,
         )
+
+    @cached_property
+    def error_model(self) -> ErrorModel:
+        """How errors grow with the scores, as far as the collection says."""
+        config = config_from_dict(self.settings)
+        found = read_model(errors_path(self.collection.path.parent, config))
+        return found or typical_model(self.collection.meta("noise_calibration"))
 
     @cached_property
     def whitened_norms(self) -> np.ndarray:
@@ -333,6 +370,8 @@ class Scoring:
             self.collection.array("sketch_scale"),
             self.whitening,
             self.whitened_norms,
+            self.error_model.sketch_size,
+            self.error_model.sketch,
         )
 
     @cached_property
@@ -426,7 +465,6 @@ class Scoring:
             [self.preconditioned(one, lens) for one in folds],
             self.gradients(lens),
             self.noise,
-            self.whitened_norms,
             on_rows,
             about_mean,
         )

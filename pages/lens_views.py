@@ -246,6 +246,7 @@ def show_detail(
             f"**{text(lens_title(answer.lens))}** · "
             f":gray[{text(reading.standing(answer, example))}]  \n:gray[{tested}]"
         )
+        st.caption(text(reading.error_note(answer)))
     show_pair_curve(explorer, query, answers, example)
     row = explorer.examples.table.loc[example]
     facts = [f"{column_name(name)} {value}" for name, value in row.items()]

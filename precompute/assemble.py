@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import safetensors.torch
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from core.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.config import CollectionConfig
 from core.curvature import factor_eigenvalues
 from core.datasets import Dataset, load_credits
+from core.errors import (
+    errors_path,
+    write_model,
+)
 from core.group_errors import (
     training_errors,
     training_errors_path,
@@ -24,17 +27,22 @@ from core.index import GradientIndex, balance
 from core.influence import (
     centred,
     draws_factor,
-    fold_statistics,
-    pooled_variance,
     spearman_brown,
     split_reliability,
     top_overlap,
 )
 from core.lenses import Lens, stored_key
 from core.publish import CollectionWriter
-from core.sketch import Sketch, collection_sketch, packed_products
+from core.sketch import collection_sketch
 from core.store import Sample, Shard, StoredAnswer, file_sha256
 from precompute.clip import embed_examples
+from precompute.errors import (
+    by_fold,
+    error_agreement,
+    fit_errors,
+    gallery_answers,
+    gallery_sketch,
+)
 from precompute.gradients import GradientStage, Rows
 from precompute.stages import Computed
 from precompute.workspace import Workspace, write_atomically
@@ -54,15 +62,15 @@ def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
     sketch = collection_sketch(
         config.seed, queries.shape[-1], config.gradients.sketch_dim
     )
-    predicted, calibration, error_agreement = check_errors(
-        stage, queries, rows, statistics
-    )
-    answers = gallery_answers(rows, calibration * predicted)
-    spread = noise_spread(stage, queries, statistics)
+    model, asked, calibration = fit_errors(stage, queries, rows, statistics, sketch)
+    answers = gallery_answers(rows, asked, model)
+    spread = np.array([one.spread for one in asked])
     together = training_errors(by_fold(rows, "panel_train"), spread)
     write_training_errors(training_errors_path(root, config), together)
-    quality = assess(stage, queries, rows, made.index, statistics, sketch)
-    quality["error_agreement"] = error_agreement
+    write_model(errors_path(root, config), model)
+    from_sketch, _ = gallery_sketch(stage, queries, rows, sketch)
+    quality = assess(stage, queries, rows, made.index, statistics, from_sketch)
+    quality["error_agreement"] = error_agreement(rows, answers[1])
     quality = {name: number_or_none(value) for name, value in quality.items()}
     with CollectionWriter(root, config.name) as writer:
         costs = stage_seconds(workspace, rows)
@@ -99,58 +107,6 @@ def stage_seconds(workspace: Workspace, rows: Rows) -> dict[str, float]:
     return {stage: round(seconds, 1) for stage, seconds in costs.items()}
 
 
-def by_fold(rows: Rows, name: str) -> np.ndarray:
-    """Return the gallery's scores per fold, shape (F, M, N), float64."""
-    return rows.arrays[name].transpose(2, 1, 0).astype(np.float64)
-
-
-def gallery_answers(
-    rows: Rows, training_variance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return centred scores (M, N) of the gallery and their standard errors (M, N).
-
-    The error adds what the training draws leave, predicted for each score from all
-    scores' folds together, to what the query's draws leave: the spread over their
-    folds, in proportion to the squared length of an example's gradient.
-
-    Args:
-        rows: Every example's results.
-        training_variance: Shape (M, N).
-    """
-    scores = centred(by_fold(rows, "panel_train").mean(0))
-    lengths = np.square(rows.arrays["norm"].astype(np.float64))
-    query_variance = pooled_variance(by_fold(rows, "panel_query"), lengths)
-    return scores, np.sqrt(training_variance + query_variance)
-
-
-def check_errors(
-    stage: GradientStage, queries: Tensor, rows: Rows, statistics: dict[str, Tensor]
-) -> tuple[np.ndarray, float, float]:
-    """Return the variance predicted for each score, and how it compares with the folds.
-
-    Returns:
-        The predicted variance (M, N); observed over predicted variance, the factor that
-        treating coordinates as independent misses; and the Spearman correlation of the
-        two over examples.
-    """
-    _, error = fold_statistics(centred(by_fold(rows, "panel_train")))
-    observed = np.square(error)
-    spread = noise_spread(stage, queries, statistics)
-    predicted = np.outer(spread, rows.arrays["level"].astype(np.float64))
-    agreement = spearmanr(observed.mean(0), predicted.mean(0)).statistic
-    return predicted, float(observed.mean() / predicted.mean()), float(agreement)
-
-
-def noise_spread(
-    stage: GradientStage, queries: Tensor, statistics: dict[str, Tensor]
-) -> np.ndarray:
-    """Return the size of the training draws' noise along each query, shape (M,)."""
-    damped = stage.curvature.eigenvalues.cpu() + stage.damping
-    weighted = queries.mean(1) / damped
-    # In float32 the last bit of so long a sum would depend on the number of threads.
-    return (weighted.double().square() * statistics["noise"]).sum(1).numpy()
-
-
 def number_or_none(value: float) -> float | None:
     """Return the value, or None for a correlation of constants: JSON has no NaN."""
     return value if np.isfinite(value) else None
@@ -162,7 +118,7 @@ def assess(
     rows: Rows,
     index: GradientIndex,
     statistics: dict[str, Tensor],
-    sketch: Sketch,
+    from_sketch: np.ndarray,
 ) -> dict[str, float]:
     """Return how far the gallery's scores can be trusted, each number with its name.
 
@@ -180,9 +136,6 @@ def assess(
     damped = stage.curvature.eigenvalues.cpu() + stage.damping
     weighted = queries.mean(1) / damped
     from_index = centred(index.scores(weighted * balance(statistics["rms"])))
-    sketched = sketch.apply(weighted * damped.sqrt())
-    bits, scale = (np.array(rows.arrays[name]) for name in ("bits", "scale"))
-    from_sketch = centred(packed_products(sketched, bits, scale))
     return {
         "split_reliability": split,
         "reliability": spearman_brown(split, 2),

@@ -288,7 +288,8 @@ class Engine:
             steps(progress, "Drawing it again"),
         )
 
-    def _mask(self, region: tuple[int, int, int, int] | None) -> Tensor | None:
+    def mask(self, region: tuple[int, int, int, int] | None) -> Tensor | None:
+        """Return which entries of a clean example a region means; None for None."""
         return None if region is None else region_mask(self.denoiser, region)[0]
 
     def region_note(self, region: tuple[int, int, int, int]) -> str:
@@ -327,7 +328,7 @@ class Engine:
     ) -> list[QueryGradient]:
         subject = self.subject(query, measurement == "trajectory", progress)
         common = self.denoiser, self.basis, subject, measurement, num_draws, self.seed
-        more = {"mask": self._mask(region), "on_step": steps(progress, "Measuring")}
+        more = {"mask": self.mask(region), "on_step": steps(progress, "Measuring")}
         if edges is None:
             found = [query_gradient(*common, timesteps, **more, on_half=on_half)]
         else:
@@ -353,7 +354,7 @@ class Engine:
                 lens.num_draws,
                 self.seed,
                 lens.timesteps,
-                self._mask(lens.region),
+                self.mask(lens.region),
                 steps(progress, "Measuring"),
             )
 
@@ -374,7 +375,7 @@ class Engine:
                 lens.measurement,
                 lens.num_draws,
                 self.seed,
-                self._mask(lens.region),
+                self.mask(lens.region),
                 steps(progress, "Measuring"),
             )
             return tuple(values.numpy() for values in found)
@@ -455,7 +456,7 @@ class Engine:
                 draws_per_step(lens.num_draws, len(subject.trajectory.timesteps)),
                 self.seed,
                 subject.guidance_scale,
-                self._mask(lens.region),
+                self.mask(lens.region),
                 steps(progress, "Measuring every step"),
             ),
         )

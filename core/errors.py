@@ -43,6 +43,7 @@ all draws half of that, against errors of 8 to 13%. So shown scores are not shru
 the width covers it: what is stored as `coverage` is counted among the images chosen.
 """
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -57,6 +58,9 @@ from core.store import Collection, StoredAnswer, lens_key
 
 # Where a collection does not say how its errors grow: as on the two that are shipped.
 TYPICAL = 0.1  # relative error of a large score
+
+TOP = 10  # images that an answer shows first
+NORMAL_90 = 1.6449  # 90% of a normal distribution lie within so many deviations
 
 
 @dataclass(frozen=True)
@@ -223,6 +227,46 @@ def typical_model(calibration: float) -> ErrorModel:
     )
 
 
+def stood(z: np.ndarray) -> dict:
+    """Return coverage of 90% intervals and real over printed error of deviates."""
+    return {
+        "coverage": float(np.mean(np.abs(z) < NORMAL_90)),
+        "ratio": float(np.sqrt(np.mean(np.square(z)))),
+        "count": len(z),
+    }
+
+
+def held_out(
+    scores: np.ndarray, base: np.ndarray, contrasts: np.ndarray
+) -> dict[str, dict]:
+    """Return how laws stand the samples that they were not fitted on.
+
+    Fitted on every second sample, tried on the others, and the other way round.
+
+    Args:
+        scores: As in `fit_law`, shape (M, N).
+        base: As there.
+        contrasts: Of R + 1 folds, shape (R, M, N).
+
+    Returns:
+        What stood, of the ten images with the largest scores, "top", and of "all";
+        nothing for a single sample.
+    """
+    if len(scores) < 2:  # nothing is left to try them on
+        return {}
+    deviates = {"top": [], "all": []}
+    for other in range(2):
+        fitted, tried = slice(1 - other, None, 2), slice(other, None, 2)
+        squares = np.square(contrasts[:, fitted]).sum(0)
+        law = fit_law(scores[fitted], base[fitted], squares)
+        variance = law.variance(base[tried], scores[tried]) / len(contrasts)
+        z = contrasts[:, tried] / np.sqrt(variance)
+        top = np.argsort(-scores[tried], -1)[None, :, :TOP]
+        deviates["all"].append(z.ravel())
+        deviates["top"].append(np.take_along_axis(z, top, -1).ravel())
+    return {what: stood(np.concatenate(z)) for what, z in deviates.items()}
+
+
 # --- the file -----------------------------------------------------------------------
 
 
@@ -233,10 +277,18 @@ def errors_path(root: Path, config: CollectionConfig) -> Path:
 
 
 def write_model(path: Path, model: ErrorModel) -> None:
-    """Write the laws as JSON, with six digits: they are no surer than some percent."""
-    text = json.dumps(_rounded(asdict(model)), indent=1)
+    """Write the laws as JSON, with six digits: they are no surer than some percent.
+
+    A checksum of the rest stands in it: a damaged file is refused.
+    """
+    facts = _rounded(asdict(model))
+    text = json.dumps({**facts, "sha256": _checksum(facts)}, indent=1)
     with written_whole(path) as file:
         file.write(text.encode() + b"\n")
+
+
+def _checksum(facts: dict) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _rounded(value):
@@ -255,6 +307,8 @@ def read_model(path: Path) -> ErrorModel | None:
         return None
     try:
         facts = json.loads(path.read_text())
+        if facts.pop("sha256") != _checksum(facts):
+            raise ValueError(path.name)
         laws = {name: Law(**facts[name]) for name in ("training", "query", "sketch")}
         answers = {
             lens: {sample: Asked(**asked) for sample, asked in by_sample.items()}
@@ -281,6 +335,8 @@ class StoredErrors:
 
     Attributes:
         coverage: How errors stood a test by other draws; empty without one.
+        agreement: Spearman of scores with the same, asked again with all draws new, by
+            form; empty without a test.
     """
 
     def __init__(self, collection: Collection):
@@ -296,7 +352,9 @@ class StoredErrors:
             self._model = None
         else:
             self._model = read_model(errors_path(collection.path.parent, config))
-        self.coverage = {} if self._model is None else self._model.coverage
+        tested = {} if self._model is None else self._model.coverage
+        self.coverage = tested.get("kinds", {})
+        self.agreement = tested.get("agreement", {})
 
     @cached_property
     def _images(self) -> tuple[np.ndarray, np.ndarray]:

@@ -37,6 +37,7 @@ from core.labels import check_label
 from core.lenses import (
     MEASUREMENTS,
     METHODS,
+    QUERY_DRAWS,
     Lens,
     check_attributable,
     check_bands,
@@ -124,6 +125,11 @@ class Explorer:
         self.evaluations = self._collection.evaluations()
         self._errors = StoredErrors(self._collection)
         self.coverage = self._errors.coverage
+        # What was found when everything was asked again stands beside the rest.
+        self.provenance["quality"] = {
+            **(self.provenance["quality"] or {}),
+            **{f"{form}_again": r for form, r in self._errors.agreement.items()},
+        }
         self._opening, self._waking = threading.Lock(), threading.Lock()
         self._engine = None
         self._map = None
@@ -538,7 +544,7 @@ class Explorer:
         measurement: str,
         timesteps: tuple[int, int] | None = None,
         region: tuple[int, int, int, int] | None = None,
-        num_draws: int = 64,
+        num_draws: int = QUERY_DRAWS,
         progress: Progress | None = None,
     ) -> Measured:
         """Return what a measurement says of a query, without scoring anything.
@@ -579,7 +585,7 @@ class Explorer:
         query: Query,
         measurement: str = "loss",
         region: tuple[int, int, int, int] | None = None,
-        num_draws: int = 256,
+        num_draws: int = QUERY_DRAWS,
         num_bands: int = 32,
         progress: Progress | None = None,
     ) -> pd.DataFrame:

@@ -479,10 +479,12 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
 def stored_finding(quality: dict) -> str:
     """Return what was measured of a collection when it was built, in one sentence."""
     said = {
-        "reliability": "asked again with other noise, the order of its scores agrees "
-        "to {}",
+        "reliability": "with other draws of the training gradients, the order of its "
+        "scores agrees to {}",
         "sketch_agreement": "the sketch agrees with the exact order to {}",
         "index_agreement": "the full index to {}",
+        "exact_again": "asked again with all noise new, stored answers agree to {}",
+        "sketch_again": "answers by the sketch to {}",
     }
     parts = [
         words.format(number(quality[name]))

@@ -39,26 +39,6 @@ def fold_statistics(fold_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, fold_scores.std(0, ddof=1) / num_folds**0.5
 
 
-def pooled_variance(fold_scores: np.ndarray, level: np.ndarray) -> np.ndarray:
-    """Return the variance of the centred mean over folds of each score.
-
-    The spread of one score's few folds is itself too uncertain to bound an error: of
-    four folds, nine in ten intervals would be eight. All examples share the folds'
-    draws, so a query's spread is averaged over them and given back by their levels.
-
-    Args:
-        fold_scores: Scores from F independent folds of draws, shape (F, ..., N).
-        level: How the variance is divided over the examples, shape (N,); only ratios
-            count.
-
-    Returns:
-        Shape (..., N).
-    """
-    _, error = fold_statistics(centred(fold_scores))
-    total = np.square(error).mean(-1, keepdims=True)
-    return total * (level / level.mean() if level.any() else np.ones_like(level))
-
-
 def predicted_change(scores: np.ndarray, removed: np.ndarray) -> np.ndarray:
     """Return the predicted change of the cost when a group is left out (sum of Eq. 6).
 

@@ -255,6 +255,19 @@ def error_note(answer: Answer) -> str:
     return f"± covers {covers}. It does not cover training the model again."
 
 
+def coverage_table(coverage: dict) -> pd.DataFrame:
+    """Return how many intervals held, and how large errors were, by kind of answer."""
+    return pd.DataFrame([
+        {
+            "answer": kind,
+            "ten shown": parts["top"]["coverage"],
+            "all images": parts["all"]["coverage"],
+            "error of the ten, real ÷ printed": round(parts["top"]["ratio"], 2),
+        }
+        for kind, parts in coverage.items()
+    ])
+
+
 def sentence(answer: Answer, name: str) -> str:
     """Return what the first number of an answer means, in plain words.
 

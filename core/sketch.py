@@ -83,7 +83,10 @@ def pack_signs(sketches: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return sketches (B, k) as sign bits (B, k / 8) and one scale each (B,).
 
     The scale |s|^2 / |s|_1 makes the packed vector's component along s equal to s
-    itself, so that inner products keep their size.
+    itself. So an inner product keeps its size, but where both vectors are large in the
+    same few coordinates: of those one bit forgets how large they are, and products of
+    vectors that are much alike come out low, by 2 to 8% on Glyphs. `core.scoring`
+    corrects that on average.
     """
     s = sketches.cpu().numpy()
     total = np.abs(s).sum(1, dtype=np.float64)

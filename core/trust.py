@@ -98,12 +98,15 @@ def reliability(quality: dict, lens: Lens, source: str) -> str:
     """
     if lens.canonical() != Lens(num_draws=lens.num_draws):
         return ""  # only the standard lens was tested when the collection was built
-    said = {
-        "reliability": "asked again with other noise, its order agrees to",
-        "sketch_agreement": "the sketch agrees with the exact order to",
-    }
-    if source != "sketch":
-        del said["sketch_agreement"]
+    again = "sketch_again" if source == "sketch" else "exact_again"
+    said = {again: "asked again with all noise new, its order agrees to"}
+    if quality.get(again) is None:
+        said = {
+            "reliability": "with other draws of the training gradients, its order "
+            "agrees to"
+        }
+    if source == "sketch":
+        said["sketch_agreement"] = "the sketch agrees with the exact order to"
     tests = [
         f"{what} {number(quality[name])}"
         for name, what in said.items()

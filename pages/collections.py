@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from core import reading
 from core.config import DATA_DIR
 from core.explorer import Explorer
 from core.running import running
@@ -93,6 +94,8 @@ QUALITIES = {
     "reliability": "the same, expected of all draws",
     "sketch_agreement": "order by the sketch against the exact one",
     "index_agreement": "order by the full index against the exact one",
+    "exact_again": "stored answers, asked again with all noise new",
+    "sketch_again": "answers by the sketch, asked again with all noise new",
     "error_agreement": "predicted against observed standard errors",
 }
 
@@ -129,6 +132,31 @@ def show_quality(explorer: Explorer) -> None:
             f"Each training picture was measured with {draws} draws; "
             f"{quality['draws_for_90']:.0f} would make the order agree to 0.90."
         )
+
+
+def show_coverage(explorer: Explorer) -> None:
+    """Show how standard errors stood a test by other draws."""
+    st.subheader("Does ± hold?", anchor=False)
+    if not explorer.coverage:
+        st.caption(
+            "Nobody has tested the standard errors of this collection. "
+            f"`python -m precompute errors --collection {text(explorer.name)}` does."
+        )
+        return
+    st.caption(
+        "Answers were asked again with other noise. Of intervals that should hold the "
+        "true score in 90%, so many did."
+    )
+    st.dataframe(
+        reading.coverage_table(explorer.coverage),
+        hide_index=True,
+        width="stretch",
+        column_config={
+            name: st.column_config.NumberColumn(format="percent")
+            for name in ("ten shown", "all images")
+        },
+        alt="How often intervals held, for the ten images shown and for all",
+    )
 
 
 def show_fidelity(explorer: Explorer) -> None:
@@ -288,5 +316,6 @@ with left:
     show_adding(explorer)
 with right:
     show_quality(explorer)
+    show_coverage(explorer)
     show_fidelity(explorer)
     show_art(explorer)

@@ -40,6 +40,7 @@ from precompute.attribute import DIGITS, answer_table, attribute
 from precompute.build import build
 from precompute.clip import train_clip
 from precompute.curvature import fit_curvature
+from precompute.errors import tell_errors
 from precompute.evidence import MeasureConfig, make_evidence
 from precompute.fidelity import EXAMPLES, fidelity, write_fidelity
 from precompute.methods import PARTS, compute_methods
@@ -65,6 +66,7 @@ from precompute.parallel import (
 from precompute.plan import plan, printed
 from precompute.progress import telling
 from precompute.ready import needed_weights
+from precompute.repeats import measure_coverage
 from precompute.retrain_command import add_retrain_options, run_retrain
 from precompute.samples import make_samples
 from precompute.settings import (
@@ -203,10 +205,14 @@ def parser() -> argparse.ArgumentParser:
     )
     features.add_argument("--draws", type=int, default=MethodConfig.num_draws)
 
-    answers = verbs.add_parser("answers", help="answer the gallery under more lenses")
-    answers.add_argument("--collection", required=True)
-    answers.add_argument("--root", type=Path, help="folder of published collections")
-    answers.add_argument("--work", type=Path, help="folder of unfinished work")
+    for verb, text in {
+        "answers": "answer the gallery under more lenses",
+        "errors": "say how errors grow with scores, and test that with other draws",
+    }.items():
+        more = verbs.add_parser(verb, help=text)
+        more.add_argument("--collection", required=True)
+        more.add_argument("--root", type=Path, help="folder of published collections")
+        more.add_argument("--work", type=Path, help="folder of unfinished work")
 
     sheet = verbs.add_parser("sheet", help="gallery beside training pictures, as PNG")
     sheet.add_argument("--collection", required=True)
@@ -237,7 +243,9 @@ def parser() -> argparse.ArgumentParser:
     lens.add_argument("--measurement", default="loss", help=", ".join(MEASUREMENTS))
     lens.add_argument("--timesteps", metavar="A:B", help="contribution of [A, B)")
     lens.add_argument("--region", metavar="X0,Y0,X1,Y1", help="part of a box of pixels")
-    lens.add_argument("--draws", type=int, default=64, help="of the query gradient")
+    lens.add_argument(
+        "--draws", type=int, default=Lens.num_draws, help="of the query gradient"
+    )
     lens.add_argument("--damping", type=float, help="default: the collection's")
     lens.add_argument("--index", default="auto", choices=("auto", "full", "sketch"))
     ask.add_argument("--out", type=Path, help="CSV file; default: standard output")
@@ -534,6 +542,10 @@ def run(options: argparse.Namespace) -> None:
     elif options.verb == "answers":
         root = options.root or DATA_DIR / "collections"
         print(store_answers(root, options.collection, options.work))
+    elif options.verb == "errors":
+        root = options.root or DATA_DIR / "collections"
+        print(tell_errors(root, options.collection, options.work))
+        measure_coverage(root, options.collection, options.work)
     elif options.verb == "sheet":
         explorer = open_explorer(options.collection, options.root)
         write_sheet(contact_sheet(explorer), options.out)

@@ -1,10 +1,11 @@
-"""Run every stage and publish the collection."""
+"""Run every stage, publish the collection, and test the errors of its answers."""
 
 from pathlib import Path
 
 from core.config import CollectionConfig
 from precompute.assemble import publish
 from precompute.parallel import joined, own_device, rank_and_size
+from precompute.repeats import affordable, measure_coverage
 from precompute.stages import compute
 
 
@@ -15,6 +16,9 @@ def build(
     device: str | None = None,
 ) -> Path | None:
     """Run the stages that have no result yet, publish, and return the collection file.
+
+    How its standard errors stand a test by other draws is measured last, and kept,
+    where that costs little beside the training gradients.
 
     Args:
         config: What to build.
@@ -28,4 +32,10 @@ def build(
     device = own_device(device)
     with joined(device):
         made = compute(config, root, work, device)
-        return publish(config, root, made) if rank_and_size()[0] == 0 else None
+        if rank_and_size()[0] != 0:
+            return None
+        path = publish(config, root, made)
+        trial = affordable(config, len(made.dataset))
+        if trial is not None:
+            measure_coverage(root, config.name, work, trial)
+        return path

@@ -19,11 +19,14 @@ from core.errors import (
     errors_path,
     fit_law,
     fit_sketch,
+    held_out,
+    read_model,
     write_model,
 )
 from core.explorer import Explorer, open_explorer
 from core.group_errors import (
     INDEPENDENT,
+    fold_contrasts,
     read_training_errors,
     training_errors_path,
 )
@@ -31,10 +34,14 @@ from core.influence import centred, fold_statistics
 from core.lenses import METHODS, Lens, stored_key
 from core.scoring import FromSketch, Noise
 from core.sketch import Sketch
-from core.store import Collection, lens_key
+from core.store import Collection, StoredAnswer, lens_key
+from precompute.fidelity import gallery_part
 from precompute.gradients import GradientStage, Rows
 from precompute.progress import Bar
 from precompute.workspace import load_tensors, save_tensors
+
+# Of every build; what was asked again with all draws new comes from `repeats`.
+HELD_OUT = "loss, exact; other draws of the training gradients"
 
 
 def by_fold(rows: Rows, name: str) -> np.ndarray:
@@ -82,10 +89,9 @@ def fit_errors(
     scores = centred(by_fold(rows, "panel_train").mean(0))
     level, lengths = of_images(rows)
     asked = gallery_asked(stage, queries, statistics)
-    trained, measured = (
-        np.square(fold_statistics(centred(by_fold(rows, name)))[1])
-        for name in ("panel_train", "panel_query")
-    )
+    contrasts = fold_contrasts(centred(by_fold(rows, "panel_train")))
+    trained = np.square(contrasts).sum(0)
+    measured = np.square(fold_statistics(centred(by_fold(rows, "panel_query")))[1])
     base = np.outer([one.spread for one in asked], level)
     own = np.outer([one.noise for one in asked], np.square(lengths))
     relative = np.array([[one.relative] for one in asked])
@@ -95,8 +101,15 @@ def fit_errors(
         fit_law(scores, own, measured, relative),
         law,
         size,
+        stood_held_out(scores, base, contrasts),
     )
     return model, asked, float(trained.mean() / base.mean())
+
+
+def stood_held_out(scores: np.ndarray, base: np.ndarray, contrasts: np.ndarray) -> dict:
+    """Return what is kept of `held_out`, whose arguments these are."""
+    found = held_out(scores, base, contrasts)
+    return {"kinds": {HELD_OUT: found} if found else {}}
 
 
 def gallery_sketch(
@@ -142,8 +155,8 @@ def tell_errors(root: Path, name: str, work: Path | None = None) -> Path:
     """Write the laws of a published collection beside it, without new gradients of it.
 
     What the build left is enough: the gallery's scores, and how the folds of the
-    training gradients differed on them. The gallery is asked again, for what the
-    query's draws and the sketch leave. Resumable.
+    training gradients differed on them. Part of the gallery is asked again, for what
+    the query's draws and the sketch leave. Resumable.
 
     Args:
         root: Folder of the published collections.
@@ -151,12 +164,16 @@ def tell_errors(root: Path, name: str, work: Path | None = None) -> Path:
         work: Folder of unfinished work; None for `data/work`.
 
     Returns:
-        The file.
+        The file; that of a build which fitted its own laws is left as it is.
 
     Raises:
         LookupError: If how the training gradients' folds differed is not recorded.
     """
     explorer = open_explorer(name, root)
+    path = errors_path(root, explorer.config)
+    known = read_model(path)
+    if known is not None and not known.answers:
+        return path
     collection, scoring = explorer.engine.collection, explorer.engine.scoring
     together = read_training_errors(
         training_errors_path(root, explorer.config), explorer.num_examples
@@ -166,59 +183,90 @@ def tell_errors(root: Path, name: str, work: Path | None = None) -> Path:
     folder = (work or DATA_DIR / "work") / name / f"errors-{explorer.fingerprint[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     samples = sorted(map(int, explorer.gallery.index))
-    lenses = [
-        Lens(lens["method"], lens["measurement"])
-        for lens in collection.lenses(samples[0])
-        if METHODS[lens["method"]].has_errors
-    ]
-    found = {
-        lens: [
-            asked_again(explorer, sample, lens, folder)
-            for sample in Bar(samples, lens.measurement)
-        ]
-        for lens in lenses
-        if lens.measurement != "trajectory"
-    }
-    first = found[Lens()]
-    scores = np.stack([
-        collection.answer(sample, stored_key(Lens())).scores for sample in samples
-    ])
-    spread = np.array([one.asked.spread for one in first])
+    stored = OldErrors(collection)
+    answers = [collection.answer(sample, stored_key(Lens())) for sample in samples]
+    scores = np.stack([answer.scores for answer in answers])
+    written = np.stack([stored.parts(answer) for answer in answers])
+    noise, spread = scoring.noise, written[:, 0]
     contrasts = together.reshape(-1, *scores.shape)
-    trained = np.square(contrasts).sum(0) * (spread * len(samples))[:, None]
-    noise = scoring.noise
-    own = np.outer([one.asked.noise for one in first], np.square(noise.lengths))
-    relative = np.array([[one.asked.relative] for one in first])
-    products = np.stack([one.products for one in first])
-    size, law = fit_sketch(scores, products, np.stack([one.base for one in first]))
+    contrasts = contrasts * (np.sqrt(spread * len(samples)))[:, None]
+    base = np.outer(spread, noise.level)
+    some = gallery_part(len(samples))
+    asked = [
+        asked_again(explorer, samples[place], folder) for place in Bar(some, "queries")
+    ]
+    own = np.outer([one.asked.noise for one in asked], np.square(noise.lengths))
+    relative = np.array([[one.asked.relative] for one in asked])
+    measured = np.stack([one.squares for one in asked])
+    sketched = (
+        np.stack([getattr(one, what) for one in asked]) for what in ("products", "base")
+    )
+    size, law = fit_sketch(scores[some], *sketched)
+    noises = [one.asked.noise for one in asked] / written[some, 1]
+    lengths = [one.asked.noise / one.asked.relative for one in asked] / spread[some]
+    found = np.median(noises), np.median(lengths)
     model = ErrorModel(
-        fit_law(scores, np.outer(spread, noise.level), trained),
-        fit_law(scores, own, np.stack([one.squares for one in first]), relative),
+        fit_law(scores, base, np.square(contrasts).sum(0)),
+        fit_law(scores[some], own, measured, relative),
         law,
         size,
+        stood_held_out(scores, base, contrasts),
         answers={
-            lens_key(stored_key(lens)): {
-                str(sample): one.asked
-                for sample, one in zip(samples, some, strict=True)
+            lens_key(lens): {
+                str(sample): stored.asked(collection.answer(sample, lens), *found)
+                for sample in samples
             }
-            for lens, some in found.items()
+            for lens in collection.lenses(samples[0])
+            if METHODS[lens["method"]].has_errors
         },
     )
-    path = errors_path(root, explorer.config)
     write_model(path, model)
     explorer.close()
     return path
 
 
-def without_draws(collection: Collection, sample: int, lens: Lens) -> Asked:
-    """Return what decides the errors of a stored answer that took no draws.
+class OldErrors:
+    """What the errors say that builds of before there were laws wrote.
 
-    Its errors were of the training draws alone, in proportion to the images' levels.
+    Their variance was a calibrated spread times the level of an image, plus a number
+    times its squared length: both can be read off again, to the last digit.
     """
-    level = collection.array("noise_level").astype(np.float64)
-    errors = collection.answer(sample, stored_key(lens)).standard_errors
-    size = float(np.median(np.square(errors) / level))
-    return Asked(size / collection.meta("noise_calibration"))
+
+    def __init__(self, collection: Collection):
+        """Read levels and lengths of a collection's training gradients."""
+        level, lengths = map(collection.array, ("noise_level", "whitened_norm"))
+        self._images = np.stack([level, np.square(lengths.astype(np.float64))], 1)
+        self._calibration = collection.meta("noise_calibration")
+
+    def parts(self, answer: StoredAnswer) -> np.ndarray:
+        """Return spread, and variance by the query's draws per squared length, (2,).
+
+        Raises:
+            ValueError: If the errors were not written like that.
+        """
+        scale = self._images.mean(0)
+        variance = np.square(answer.standard_errors)
+        found, *_ = np.linalg.lstsq(self._images / scale, variance, rcond=None)
+        if not np.allclose(self._images @ (found / scale), variance, rtol=1e-3):
+            raise ValueError(
+                "The stored errors are no sum of two parts, as builds of before there "
+                "were laws wrote them, so they cannot be read off. Build the "
+                "collection again."
+            )
+        return np.maximum(found / scale / [self._calibration, 1], 0)
+
+    def asked(self, answer: StoredAnswer, noise: float, length: float) -> Asked:
+        """Return what decides an answer's errors.
+
+        Args:
+            answer: As stored.
+            noise: What `Asked.noise` is of that variance, on samples that were asked.
+            length: What a query's squared length, per coordinate, is of its spread.
+        """
+        spread, pooled = self.parts(answer).tolist()
+        if pooled * self._images[:, 1].mean() < 1e-6 * spread * self._calibration:
+            return Asked(spread)  # it took no draws: what is left is rounding
+        return Asked(spread, pooled * noise, pooled * noise / (spread * length))
 
 
 @dataclass(frozen=True)
@@ -239,24 +287,20 @@ class AskedAgain:
     base: np.ndarray
 
 
-def asked_again(
-    explorer: Explorer, sample: int, lens: Lens, folder: Path
-) -> AskedAgain:
+def asked_again(explorer: Explorer, sample: int, folder: Path) -> AskedAgain:
     """Return what a sample's question leaves open; from a file if asked before."""
-    path = folder / f"{sample}-{lens.measurement}.safetensors"
+    path = folder / f"{sample}.safetensors"
     if not path.exists():
         draws = explorer.provenance["settings"]["samples"]["num_draws"]
         scoring, query = explorer.engine.scoring, explorer.query_from_gallery(sample)
-        asked = replace(lens, num_draws=draws)
+        asked = Lens(num_draws=draws)
         (measured,) = explorer.engine.gradients(query, asked)
         vectors = scoring.preconditioned(measured.folds, asked)
         form = replace(scoring.sketched, size=1.0)
         by_fold = centred(form.products(vectors).astype(np.float64))
-        squares = np.zeros(explorer.num_examples)
-        if len(vectors) > 1:
-            squares = np.square(fold_statistics(by_fold)[1])
-            apart = (vectors - vectors.mean(0)) / (len(vectors) - 1) ** 0.5
-            squares -= sum(map(form.base, apart)) / len(vectors)
+        apart = (vectors - vectors.mean(0)) / (len(vectors) - 1) ** 0.5
+        squares = np.square(fold_statistics(by_fold)[1])
+        squares -= sum(map(form.base, apart)) / len(vectors)
         tensors = {
             "squares": squares,
             "products": by_fold.mean(0),

@@ -580,11 +580,11 @@ def test_half_of_the_draws_is_shown_while_the_rest_is_measured(
     try:
         link = {"example": example, "lenses": "ekfac.noise-loss"}
         app = open_app(tiny_collection, monkeypatch, **link)
-        wait_for(app, "first 32 of 64 draws")
+        wait_for(app, "first 128 of 256 draws")
         assert "lens_0" in app.session_state
         assert any(button.label == "Cancel" for button in app.button)
         assert "How to read this" not in words(app)
     finally:
         gate.set()
     wait_for(app, "How to read this")
-    assert "first 32 of 64 draws" not in words(app)
+    assert "first 128 of 256 draws" not in words(app)

@@ -17,6 +17,7 @@ from core.errors import (
     errors_path,
     fit_law,
     fit_sketch,
+    held_out,
     read_model,
     typical_model,
     write_model,
@@ -84,8 +85,8 @@ class Shown:
 
 def build(number: int) -> Shown:
     """Return a gallery's answers by one set of draws for images, one for queries."""
-    images = WORLD.folds(WORLD.images, 2 * number, 4, 0.16)
-    queries = WORLD.folds(WORLD.queries, 2 * number + 1, 4, 0.16)
+    images = WORLD.folds(WORLD.images, 2 * number, 8, 0.22)
+    queries = WORLD.folds(WORLD.queries, 2 * number + 1, 8, 0.22)
     by_image = centred(queries.mean(0) @ images.transpose(0, 2, 1))
     by_query = centred(queries @ images.mean(0).T)
     scores = by_image.mean(0)
@@ -132,7 +133,7 @@ def stood(builds: list[Shown], errors: str, count: int) -> tuple[float, float]:
 
 def test_intervals_cover_the_ten_that_are_shown_and_all(builds):
     """Where the noise is shared, a model of separate coordinates covers 70%."""
-    for count in (3, 10, N):
+    for count in (10, N):
         coverage, ratio = stood(builds, "errors", count)
         assert 0.85 <= coverage <= 0.95, (count, coverage)
         assert 0.8 <= ratio <= 1.2, (count, ratio)
@@ -164,6 +165,24 @@ def test_law_is_found_again_in_contrasts_that_follow_it(law):
         expected = law.variance(np.array([2.0]), np.array([size]))
         at = found.variance(np.array([2.0]), np.array([size]))
         assert at == pytest.approx(expected, rel=0.15)
+
+
+def test_held_out_samples_stand_a_law_that_others_follow():
+    """Normal contrasts of two and of four folds; a sample of its own kind does not."""
+    rng = np.random.default_rng(0)
+    law, base = Law(5.0, 1.0, 0.02), rng.uniform(1, 3, size=(30, 800))
+    scores = 5 * rng.standard_t(2, size=base.shape)
+    size = np.sqrt(law.variance(base, scores))
+    for folds in (2, 4):
+        contrasts = rng.normal(size=(folds - 1, *base.shape)) * size
+        contrasts /= (folds - 1) ** 0.5
+        found = held_out(scores, base, contrasts)
+        assert found["top"]["count"] == 30 * 10 * (folds - 1)
+        for what in ("top", "all"):
+            assert found[what]["coverage"] == pytest.approx(0.9, abs=0.04)
+            assert found[what]["ratio"] == pytest.approx(1, abs=0.08)
+    contrasts[:, ::2] *= 3
+    assert held_out(scores, base, contrasts)["top"]["ratio"] > 1.5
 
 
 def test_folds_that_agree_are_refused():
@@ -217,7 +236,7 @@ MODEL = ErrorModel(
     Law(30.0, 0.0, 4.0),
     Law(1.03, 0.0, 0.0004),
     0.965,
-    {"top": {"coverage": 0.9}},
+    {"kinds": {"loss": {"top": {"coverage": 0.9}}}, "agreement": {"sketch": 0.7}},
     {lens_key({"method": "ekfac"}): {"3": Asked(2.0, 0.5, 0.1)}},
 )
 
@@ -227,7 +246,8 @@ def test_laws_survive_the_file_and_a_damaged_one_is_refused(tmp_path):
     assert read_model(path) is None
     write_model(path, MODEL)
     assert read_model(path) == MODEL
-    for damaged in ("{", "[]", json.dumps({"training": {}})):
+    flipped = path.read_text().replace("0.965", "0.865")
+    for damaged in ("{", "[]", json.dumps({"training": {}}), flipped):
         path.write_text(damaged)
         with pytest.raises(ValueError, match="is damaged. Get it again"):
             read_model(path)
@@ -261,7 +281,8 @@ def test_errors_of_stored_answers_are_told_anew_where_the_file_says_so(tmp_path)
     """Of one sample under one lens; all others are as stored."""
     write_model(errors_path(tmp_path, collection_config("glyphs", "tiny")), MODEL)
     told = StoredErrors(OneCollection(tmp_path / "glyphs.duckdb"))
-    assert told.coverage == {"top": {"coverage": 0.9}}
+    assert told.coverage == {"loss": {"top": {"coverage": 0.9}}}
+    assert told.agreement == {"sketch": 0.7}
     scores, old = np.array([0.0, 10.0, -100.0]), np.full(3, 7.0)
     answer = StoredAnswer(scores, old, 1.0, "exact")
     found = told.of(answer, 3, {"method": "ekfac"})
@@ -274,4 +295,4 @@ def test_errors_of_stored_answers_are_told_anew_where_the_file_says_so(tmp_path)
     (tmp_path / "empty").mkdir()
     untold = StoredErrors(OneCollection(tmp_path / "empty" / "glyphs.duckdb"))
     assert (untold.of(answer, 3, {"method": "ekfac"}) == old).all()
-    assert untold.coverage == {}
+    assert untold.coverage == untold.agreement == {}

@@ -227,7 +227,7 @@ def test_asking_for_early_scores_changes_no_bit_of_the_answer(tiny_collection):
     assert np.array_equal(without.standard_errors, with_early.standard_errors)
     assert without.value == with_early.value and without.note == with_early.note
     (half,) = early
-    assert half.lens.num_draws == 32 and half.note == "first 32 of 64 draws"
+    assert half.lens.num_draws == 128 and half.note == "first 128 of 256 draws"
     assert np.isfinite(half.standard_errors).all()
     assert not np.array_equal(half.scores, without.scores)
     assert np.corrcoef(half.scores, without.scores)[0, 1] > 0.5

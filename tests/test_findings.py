@@ -280,9 +280,9 @@ def test_changes_are_printed_with_their_sign(value, error, printed):
 def test_what_was_stored_is_one_sentence():
     quality = {"reliability": 0.918, "sketch_agreement": 0.873, "index_agreement": None}
     assert findings.stored_finding(quality) == (
-        "Measured when it was built: asked again with other noise, the order of its "
-        "scores agrees to 0.92 and the sketch agrees with the exact order to 0.87 "
-        "(Spearman)."
+        "Measured when it was built: with other draws of the training gradients, the "
+        "order of its scores agrees to 0.92 and the sketch agrees with the exact order "
+        "to 0.87 (Spearman)."
     )
     assert findings.stored_finding({}).startswith("Nothing was measured")
 

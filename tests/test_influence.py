@@ -15,14 +15,12 @@ from core.influence import (
     centred,
     draws_factor,
     fold_statistics,
-    pooled_variance,
     predicted_change,
     spearman_brown,
     split_reliability,
 )
 from core.measurements import loss
 from core.parameters import attributed_parameters, parameter_layout
-from tests.benchmarks.errors import Trial, coverage
 from tests.exact import dense_ggn
 from tests.toys import exact_samples, linear_denoiser
 
@@ -165,30 +163,6 @@ def test_fold_standard_error_is_the_spread_of_repeated_estimates():
     assert abs((mean - 5).var() - (error**2).mean()) < 0.03 * mean.var()
     with pytest.raises(ValueError, match="at least two folds"):
         fold_statistics(folds[:1])
-
-
-def test_pooled_variance_is_that_of_repeated_estimates():
-    """For scores whose spread is a query's times an example's, it equals the error's.
-
-    Few folds of one score vary much; pooled over 400 examples they hardly do.
-    """
-    g = np.random.default_rng(3)
-    level = np.square(g.uniform(0.5, 2, 400))
-    size = np.array([1.0, 10.0])[:, None] * np.sqrt(level)
-    folds = g.normal(size=(4, 2, 400)) * size
-    expected = size**2 / 4
-    ratio = pooled_variance(folds, 7 * level) / expected
-    assert np.abs(ratio - 1).max() < 0.2
-    assert (pooled_variance(folds * 0, 0 * level) == 0).all()
-
-
-def test_intervals_cover_the_scores_of_many_draws():
-    """On a trained model, end to end: 90% intervals cover 85 to 95% of the scores.
-
-    `python -m tests.benchmarks errors` is the same with more of everything.
-    """
-    trial = Trial(examples=12, queries=4, draws=16, sets=6, many=24, steps=60)
-    assert 0.85 < coverage(trial)["covered"].mean() < 0.95
 
 
 def test_group_effect_is_the_sum_over_its_members():

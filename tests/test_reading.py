@@ -53,6 +53,52 @@ def test_missing_error_shows_no_plus_minus():
     assert scale.error(0.5).startswith("± ")
 
 
+@pytest.mark.parametrize(
+    ("lens", "source", "said"),
+    [
+        (
+            Lens(),
+            "exact",
+            "± covers the draws of the training gradients and the draws of this "
+            "image's question. It does not cover training the model again.",
+        ),
+        (
+            Lens(measurement="elbo"),
+            "sketch",
+            "± covers the draws of the training gradients, the draws of this image's "
+            "question and the sketch. It does not cover training the model again.",
+        ),
+        (
+            Lens(measurement="trajectory"),
+            "full index",
+            "± covers the draws of the training gradients. It does not cover training "
+            "the model again.",
+        ),
+    ],
+)
+def test_it_is_said_what_an_error_covers_and_what_not(lens, source, said):
+    answer = replace(influence([1.0], [0.5]), lens=lens, source=source)
+    assert reading.error_note(answer) == said
+
+
+def test_a_method_without_errors_says_so():
+    answer = replace(influence([1.0, 2.0]), lens=Lens("trak"), source="projection")
+    assert reading.error_note(answer) == "TRAK gives no standard error."
+
+
+def test_coverage_stands_in_a_table_by_kind_of_answer():
+    told = {"coverage": 0.9, "ratio": 1.04, "count": 80}
+    kinds = {"loss, sketch": {"top": told, "all": {**told, "coverage": 0.95}}}
+    assert reading.coverage_table(kinds).to_dict("records") == [
+        {
+            "answer": "loss, sketch",
+            "ten shown": 0.9,
+            "all images": 0.95,
+            "error of the ten, real ÷ printed": 1.04,
+        }
+    ]
+
+
 def test_similarity_is_printed_as_it_is():
     scale = reading.scale(similarity([0.914, 0.2]))
     assert (scale.number(0.914), scale.unit) == ("0.91", "")

@@ -9,7 +9,14 @@ from core.evaluation import predicted_changes
 from core.evidence import Evidence, ceiling
 from core.evidence_tables import lds_table
 from core.lenses import Lens
-from core.trust import Trust, lens_trust, number, plus_minus, size_note
+from core.trust import (
+    Trust,
+    lens_trust,
+    number,
+    plus_minus,
+    reliability,
+    size_note,
+)
 from tests.toy_evidence import full_evidence
 
 
@@ -160,3 +167,23 @@ def test_what_a_size_is_worth_is_said_of_influence_alone(evidence):
     assert f"{found.size:.2g} times the change" in said and "not the size" in said
     assert "not tested by retraining" in size_note(Lens(), None)
     assert size_note(Lens("clip"), None) == size_note(Lens("relatif"), found) == ""
+
+
+def test_agreement_is_what_a_visitor_gets_with_all_noise_new():
+    """By the form that answered; where only the images' draws were new, it says so."""
+    quality = {"reliability": 0.918, "sketch_agreement": 0.872, "index_agreement": 1.0}
+    tested = {**quality, "exact_again": 0.887, "sketch_again": 0.714}
+    lens = Lens()
+    assert reliability(tested, lens, "exact") == (
+        "Tested on the gallery: asked again with all noise new, its order agrees to "
+        "0.89 (Spearman)."
+    )
+    assert reliability(tested, lens, "sketch") == (
+        "Tested on the gallery: asked again with all noise new, its order agrees to "
+        "0.71; the sketch agrees with the exact order to 0.87 (Spearman)."
+    )
+    assert reliability(quality, lens, "exact") == (
+        "Tested on the gallery: with other draws of the training gradients, its order "
+        "agrees to 0.92 (Spearman)."
+    )
+    assert reliability({}, lens, "exact") == ""

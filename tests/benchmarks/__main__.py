@@ -74,11 +74,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file")
     parser.add_argument("--examples", type=int, help="pictures, for cifar")
     parser.add_argument("--draws", type=int, help="draws per picture, for cifar")
+    parser.add_argument("--queries", type=int, help="samples, for errors")
+    parser.add_argument("--repeats", type=int, help="of all draws, for errors")
     options = parser.parse_args()
     if options.name == "cifar":
         result = run_cifar(options)
     else:
-        result = BENCHMARKS[options.name](options.collection, options.root)
+        names = ("queries", "repeats") if options.name == "errors" else ()
+        more = {name: getattr(options, name) for name in names}
+        more = {name: value for name, value in more.items() if value is not None}
+        result = BENCHMARKS[options.name](options.collection, options.root, **more)
     text = json.dumps(result, indent=2)
     print(text)
     if options.out is not None:

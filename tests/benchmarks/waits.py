@@ -31,7 +31,7 @@ FULL = """([columns, words]) => {
     if (!app || app.dataset.testScriptState !== 'notRunning') return false;
     const main = document.querySelector('[data-testid="stMain"]');
     if (!main || !main.innerText.includes(words)) return false;
-    if (main.innerText.includes('first 32 of')) return false;
+    if (main.innerText.includes('first 128 of')) return false;
     if (all(main, '[data-testid="stProgress"], [data-testid="stSkeleton"]').length)
         return false;
     const strips = all(main, 'section[aria-label]').filter((section) =>

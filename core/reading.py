@@ -263,6 +263,7 @@ def coverage_table(coverage: dict) -> pd.DataFrame:
             "ten shown": parts["top"]["coverage"],
             "all images": parts["all"]["coverage"],
             "error of the ten, real ÷ printed": round(parts["top"]["ratio"], 2),
+            "scores tried": parts["top"]["count"],
         }
         for kind, parts in coverage.items()
     ])

@@ -95,6 +95,7 @@ def test_coverage_stands_in_a_table_by_kind_of_answer():
             "ten shown": 0.9,
             "all images": 0.95,
             "error of the ten, real ÷ printed": 1.04,
+            "scores tried": 80,
         }
     ]
 

@@ -1,4 +1,4 @@
-"""Afterimage: which training pictures is a diffusion model's picture made of?"""
+"""Afterimage, as every visit runs it; `app.py` serves this file and needs it."""
 
 import streamlit as st
 

@@ -36,6 +36,17 @@ def imported_packages(file: Path) -> set[str]:
     return found
 
 
+def test_what_the_server_runs_is_there():
+    """`app.py` names the file that every visit runs,."""
+    calls = [
+        node
+        for node in ast.walk(ast.parse((ROOT / "app.py").read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "App"
+    ]
+    (script,) = [call.args[0].value for call in calls]
+    assert script == "visit.py" and (ROOT / script).is_file()
+
+
 @pytest.mark.parametrize("layer", FORBIDDEN)
 def test_layer_does_not_import_what_it_must_not_know(layer):
     place = ROOT / layer

@@ -184,6 +184,7 @@ def check_settings(config: CollectionConfig) -> None:
     conflicts = [*_gallery(config), *_gradients(config)]
     if not imported:
         conflicts = [*_model(config), *_training(config), *conflicts]
+        conflicts += _beginning(config)
     if conflicts:
         raise ValueError(conflicts[0])
 
@@ -284,6 +285,19 @@ def _conditions(config: CollectionConfig) -> Iterator[str]:
         )
 
 
+def _beginning(config: CollectionConfig) -> Iterator[str]:
+    train = config.train
+    begun = DATA_DIR / "models" / train.start_from
+    # A model that ships is not trained again: what it began with is not needed.
+    trains = not config.shipped_weights_path().is_file()
+    if train.start_from and trains and not begun.is_file():
+        yield (
+            f"`train.start_from` cannot be '{train.start_from}'. Expected: a file of "
+            "weights in data/models, or nothing: train.start_from= begins with random "
+            "weights."
+        )
+
+
 def _training(config: CollectionConfig) -> Iterator[str]:
     train = config.train
     if train.warmup_steps >= train.num_steps:
@@ -296,11 +310,6 @@ def _training(config: CollectionConfig) -> Iterator[str]:
         yield (
             "`train.horizontal_flip` cannot be true for a latent model: mirrored "
             "latents are not those of the mirrored image. Expected: false."
-        )
-    if train.start_from and not (DATA_DIR / "models" / train.start_from).is_file():
-        yield (
-            f"`train.start_from` cannot be '{train.start_from}'. Expected: a file of "
-            "weights in data/models, or nothing."
         )
 
 

@@ -223,6 +223,11 @@ class CollectionConfig:
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    def shipped_weights_path(self) -> Path:
+        """Return where the denoiser made with these settings lies if it ships."""
+        fingerprint = self.fingerprint("data", "model", "train")
+        return DATA_DIR / "models" / f"{self.name}-{fingerprint}.safetensors"
+
 
 def config_from_dict(settings: dict) -> CollectionConfig:
     """Return the settings that `to_dict` wrote, also after a way through JSON.

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from core.checks import check_classes, check_settings
-from core.config import DATA_DIR, CollectionConfig, sets_folder
+from core.config import CollectionConfig, sets_folder
 from core.curvature import Curvature
 from core.datasets import Dataset, load_dataset
 from core.denoiser_file import denoiser_from_bytes
@@ -26,8 +26,6 @@ from precompute.samples import make_samples, sample_queries
 from precompute.settings import keep_settings
 from precompute.train import train
 from precompute.workspace import Workspace, workspace_of, write_atomically
-
-MODELS = DATA_DIR / "models"
 
 
 @dataclass(frozen=True)
@@ -104,15 +102,9 @@ def index_folder(config: CollectionConfig, root: Path) -> Path:
     return root / f"{config.name}-index-{fingerprint}"
 
 
-def weights_path(config: CollectionConfig) -> Path:
-    """Return where the denoiser made with these settings ships."""
-    fingerprint = config.fingerprint("data", "model", "train")
-    return MODELS / f"{config.name}-{fingerprint}.safetensors"
-
-
 def shipped_weights(config: CollectionConfig) -> bytes | None:
     """Return the shipped denoiser, if it was made with these settings."""
-    path = weights_path(config)
+    path = config.shipped_weights_path()
     return path.read_bytes() if path.exists() else None
 
 
@@ -151,5 +143,6 @@ def imported_weights(config: CollectionConfig) -> bytes:
 
 def ship_weights(config: CollectionConfig, weights: bytes) -> Path:
     """Put a trained denoiser where `shipped_weights` finds it; return the path."""
-    write_atomically(weights_path(config), weights)
-    return weights_path(config)
+    path = config.shipped_weights_path()
+    write_atomically(path, weights)
+    return path

@@ -567,6 +567,9 @@ def is_looked_on(options: argparse.Namespace) -> bool:
 
 def main() -> int:
     """Run a verb; a person's mistake is one sentence and exit status 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal may lack letters of a name
+            stream.reconfigure(errors="backslashreplace")
     options = parser().parse_args()
     root = getattr(options, "root", None) or DATA_DIR / "collections"
     try:

@@ -215,6 +215,13 @@ def cut(packed: str) -> Callable[[Path], Path]:
     return write
 
 
+def twice(folder: Path) -> Path:
+    """An archive within a compressed file within another."""
+    path = tar_of(folder / "a.tar.gz", ("1.png", IMAGE), mode="w:gz")
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    return path
+
+
 def other_kind(magic: bytes) -> Callable[[Path], Path]:
     """Return what writes a file that begins as another kind of archive."""
 
@@ -270,6 +277,7 @@ REFUSED = {
     "cut tar.gz": (cut("tar.gz"), "could not be unpacked"),
     "cut tar.xz": (cut("tar.xz"), "could not be unpacked"),
     "cut tar.bz2": (cut("tar.bz2"), "could not be unpacked"),
+    "compressed twice": (twice, "is a file of another kind than expected"),
     "7z": (other_kind(b"7z\xbc\xaf\x27\x1c"), "is a 7z archive"),
     "RAR": (other_kind(b"Rar!\x1a\x07\x01\x00"), "is a RAR archive"),
     "zstd": (other_kind(b"\x28\xb5\x2f\xfd"), "is a zstd archive"),

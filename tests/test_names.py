@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -22,6 +23,7 @@ from core.sources import find_source, opened, selected
 from core.sources.below import below
 from core.sources.names import LONGEST, plain_text, storable
 from core.texts import safe_csv
+from precompute.__main__ import main
 from precompute.own import Selection, inspect_data
 from tests import layouts
 from tests.kinds.folders import images
@@ -395,3 +397,14 @@ def test_a_file_that_is_no_batch_is_refused(tmp_path):
     path.write_text("no batch")
     with pytest.raises(ValueError, match="is a file of another kind than expected"):
         find_source(path)
+
+
+def test_a_terminal_without_these_letters_shows_what_it_can(strange, monkeypatch):
+    """A name that the terminal cannot print stopped the command with one word."""
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "argv", ["precompute", "inspect-data", str(strange)])
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main() == 0
+    terminal.flush()
+    said = terminal.buffer.getvalue()
+    assert b"pictures: 7" in said and b"\\u732b \\U0001f431 1" in said

@@ -44,7 +44,7 @@ OTHERS = {
     b"\x28\xb5\x2f\xfd": "zstd",
 }
 FILE, FOLDER = "a file", "a folder"
-YOURSELF = "Unpack it yourself and give the folder."
+YOURSELF = "If you trust it, unpack it yourself and give the folder."
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from core.columns import joined, parted
 from core.config import CollectionConfig, config_from_dict
@@ -36,6 +35,7 @@ from core.evaluation import (
 )
 from core.files import written_whole
 from core.store import bytes_sha256, file_sha256
+from core.table_files import DAMAGE
 
 # What names a column of scores besides the sample: the lens, and what else was varied.
 LENS = ("method", "measurement", "low", "high", "damping", "num_draws", "variant")
@@ -53,9 +53,7 @@ GROUP_COLUMNS += ("predicted", "standard_error")
 # Columns of numbers that hardly repeat. Sorting their bytes by place saves a third.
 NUMBERS = ("value", "standard_error", "predicted", "scores.list.element")
 NUMBERS += ("predicted.list.element",)
-# What reading a damaged table may end in; Arrow has errors that are none of the others.
-DAMAGE = (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException)
-DAMAGE += (AttributeError,)
+UNREADABLE = (*DAMAGE, AttributeError)  # what reading damaged evidence may end in
 TABLE_FILES = ("masks", "measured", "scores", "pictures", "groups")
 # A value without scores of its own is predicted by the scores for its bound.
 PREDICTED_BY = {"log-probability": "elbo"}
@@ -214,7 +212,7 @@ def read_evidence(folder: Path) -> Evidence:
         packed = tables.pop("masks").sort_values("subset")["kept"]
         bits = np.stack([np.frombuffer(row, np.uint8) for row in packed])
         masks = np.unpackbits(bits, axis=1, count=recipe["num_examples"]).astype(bool)
-    except DAMAGE as error:
+    except UNREADABLE as error:
         raise ValueError(
             f"'{reading}' of the evidence in '{folder.name}' is damaged. Put it "
             f"together again with `python -m precompute evidence --collection {name}`; "

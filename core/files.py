@@ -16,6 +16,10 @@ from typing import BinaryIO
 OPEN_FILE = re.compile(r"/proc/(?P<process>\d+)(/task/\d+)?/fd/(?P<number>\d+)")
 
 
+class Damaged(Exception):
+    """A file is not as it was written."""
+
+
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
     """Write a file in place of another; nothing is left of one that did not get whole.

@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 
 from core.evaluation import lds, mean_and_error, subset_error
-from core.evidence import DAMAGE, FEWEST
+from core.evidence import FEWEST
+from core.files import Damaged
+from core.table_files import read_table
 
 SAME_SEED = "same-seed"  # kind of these models, and the folder of their tables
 FRESH = "fresh seeds"  # the random halves of the evidence, for comparison
@@ -39,8 +41,8 @@ def read_same_seed(folder: Path) -> pd.DataFrame:
     tables = []
     for path in paths:
         try:
-            tables.append(pd.read_parquet(path))
-        except DAMAGE as error:
+            tables.append(read_table(path))
+        except Damaged as error:
             raise ValueError(
                 f"'{path.name}' in '{folder.name}/{SAME_SEED}' is damaged. Remove it "
                 "and run `retrain --same-seed` again."

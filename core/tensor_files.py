@@ -13,9 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-
-class Damaged(Exception):
-    """A file is not one that `tensors_file` made, or no longer."""
+from core.files import Damaged
 
 
 def tensors_file(tensors: dict[str, Tensor], facts: dict) -> bytes:

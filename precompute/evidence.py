@@ -39,12 +39,13 @@ from core.evidence import (
     write_evidence,
 )
 from core.explorer import Explorer, open_explorer
-from core.files import written_whole
+from core.files import Damaged
 from core.influence import centred
 from core.lenses import METHODS, Lens
 from core.likelihood import log_probability
 from core.query import QUERY_FOLDS, timestep_costs
 from core.rules import Number, Whole
+from core.table_files import read_table, write_table
 from precompute.ablations import gradient_bytes, gradient_variants
 from precompute.progress import Bar
 from precompute.ready import check_evidence, needed_weights
@@ -173,7 +174,7 @@ def measure_model(
         The columns `COSTS`.
     """
     if path.exists():
-        return pd.read_parquet(path)
+        return kept_table(path)
     denoiser = denoiser_from_bytes(weights).to(device)
     rows = []
     for sample_id in range(settings.num_samples):
@@ -187,9 +188,23 @@ def measure_model(
 
 def keep_table(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Write a table as a kill leaves it whole or absent; return it."""
-    with written_whole(path) as file:
-        table.to_parquet(file, index=False, compression="zstd")
+    write_table(path, table)
     return table
+
+
+def kept_table(path: Path) -> pd.DataFrame:
+    """Return what `keep_table` wrote.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    try:
+        return read_table(path)
+    except Damaged:
+        raise ValueError(
+            f"'{path}' is damaged. Remove it and run the same command again: only what "
+            "it holds is made anew."
+        ) from None
 
 
 def measure_models(
@@ -342,7 +357,7 @@ def score_samples(
         path = folder / f"scores-{key}-{sample_id}.parquet"
         if not path.exists():
             keep_table(sample_scores(explorer, sample_id, asked, settings), path)
-        tables.append(pd.read_parquet(path))
+        tables.append(kept_table(path))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -412,7 +427,7 @@ def group_predictions(
         path = folder / f"groups-{key}-{sample_id}.parquet"
         if not path.exists():
             keep_table(sample_groups(explorer, sample_id, names), path)
-        tables.append(pd.read_parquet(path))
+        tables.append(kept_table(path))
     return pd.concat(tables, ignore_index=True)
 
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from core.config import CollectionConfig
 from core.datasets import Dataset
 from core.draws import subset_mask
-from core.files import written_whole
 from core.rules import Number, Several, Whole
 from core.same_seed import SAME_SEED
+from core.table_files import write_table
 from precompute.evidence import (
     MeasureConfig,
     gallery_fingerprint,
@@ -94,10 +94,7 @@ def write_masks(jobs: list[Job], path: Path) -> None:
         if why["subset"] >= 0:
             rows[why["fraction"], why["subset"]] = np.packbits(job.kept).tobytes()
     table = pd.DataFrame([(*key, kept) for key, kept in sorted(rows.items())])
-    with written_whole(path) as file:
-        table.set_axis(["fraction", "subset", "kept"], axis=1).to_parquet(
-            file, index=False, compression="zstd"
-        )
+    write_table(path, table.set_axis(["fraction", "subset", "kept"], axis=1))
 
 
 def train_and_measure(

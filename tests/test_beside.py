@@ -6,13 +6,18 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from core import evidence, tensor_files
 from core.explorer import open_explorer
+from core.files import Damaged
 from core.index import GradientIndex
 from core.store import Collection, file_sha256, find_collection
+from core.table_files import read_table, write_table
 from precompute.__main__ import main
+from precompute.evidence import kept_table
 from precompute.gradients import Rows, is_whole
 from tests.test_damage import (  # noqa: F401  (fixtures among them)
     CODES,
@@ -115,7 +120,7 @@ def test_the_facts_of_a_damaged_file_are_not_believed(root):  # noqa: F811
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(tensor_files.Damaged):
+    with pytest.raises(Damaged):
         tensor_files.read_facts(path)
 
 
@@ -147,6 +152,33 @@ def test_the_index_is_made_again_where_it_is_gone_or_damaged(root):  # noqa: F81
     assert not is_whole(index, "other-name", rows)
     rows.forget()
     assert len(rows.missing()) == len(rows.done) and is_whole(index, "glyphs", rows)
+
+
+def test_no_flipped_bit_of_a_table_is_believed(tmp_path):
+    """Of those beside the evidence and of unfinished work: as it was, or `Damaged`."""
+    path, rows = tmp_path / "table.parquet", np.random.default_rng(0).normal(size=9)
+    table = pd.DataFrame({
+        "value": rows,
+        "kind": ["half"] * 9,
+        "pixels": [bytes([i]) for i in range(9)],
+        "shape": [[3, 8, 8]] * 9,
+        "none": [np.nan] * 9,
+    })
+    write_table(path, table)
+    pd.testing.assert_frame_equal(read_table(path), pd.read_parquet(path))
+    data, expected, damaged = path.read_bytes(), read_table(path), 0
+    for place in range(0, len(data), 3):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            pd.testing.assert_frame_equal(read_table(path), expected)
+        except Damaged:
+            damaged += 1
+    assert damaged > len(data) / 12
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ValueError, match="is damaged. Remove it and run the same com"):
+        kept_table(path)
 
 
 # Which modules may open files by these calls: the doors, and what reads files that lie

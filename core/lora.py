@@ -7,6 +7,7 @@ theirs. What is kept of it are modules of `torch.nn`: a collection needs neither
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -162,19 +163,26 @@ def _weights_file(place: Path) -> Path:
 
 def _read_peft(file: Path, weights: dict, facts: dict, unet: nn.Module, _) -> None:
     """Put what peft's `save_pretrained` wrote around the layers of a UNet."""
-    from peft import PeftConfig, inject_adapter_in_model, set_peft_model_state_dict
+    from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict
 
     where = f"'{PEFT_CONFIG}' beside '{file.name}'"
     try:
         settings = json.loads((file.parent / PEFT_CONFIG).read_text())
-        kind = settings.get("peft_type")
-        config = PeftConfig.from_pretrained(str(file.parent))
+        if (kind := settings.get("peft_type")) == "LORA":
+            with quietly():
+                config = LoraConfig.from_pretrained(str(file.parent))
     except Exception:  # peft raises many kinds, with advice on code
         raise ValueError(
             f"{where} cannot be read as peft's settings. Save the LoRA again."
         ) from None
     if kind != "LORA":
         raise ValueError(f"The adapter is of the kind {kind}. {ONLY}")
+    known = {field.name for field in fields(LoraConfig)}
+    if unknown := [name for name in settings if settings[name] and name not in known]:
+        raise ValueError(
+            f"{where} sets '{unknown[0]}', which this version of peft does not know, "
+            "so the LoRA may do more than is read. Save it with an older version."
+        )
     if config.use_dora or config.lora_bias:
         raise ValueError(_NOT_PLAIN)
     if config.modules_to_save or config.bias != "none":

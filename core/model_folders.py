@@ -63,6 +63,7 @@ class SavedModel:
         ]
         unets = [name for name in unets if name.startswith("unet")]
         checkpoints = [name for name in names if name.startswith("checkpoint-")]
+        checkpoints.sort(key=lambda name: (len(name), name))  # as numbers, the last one
         said = (
             f"'{self.folder.name}' has no '{self.unet or 'unet'}' folder with its "
             f"settings; it holds {', '.join(names[:8]) or 'nothing'}. "
@@ -146,7 +147,9 @@ class SavedModel:
         for name in ("scheduler", "vae", "vqvae", "tokenizer", "text_encoder"):
             found = None if name == "scheduler" and self.scheduler else self.part(name)
             if found is not None and found.parent != near:
-                lines.append(f"{name}: of '{found.parent.name}', the folder around it")
+                lines.append(
+                    f"{name}: from the folder around it, '{found.parent.name}'"
+                )
         return lines
 
 

@@ -77,6 +77,8 @@ def checkpoint(folder: Path, whole: bool) -> Path:
 def outputs(folder: Path) -> Path:
     """Return a folder of which training wrote no more than checkpoints."""
     checkpoint(folder, whole=False)
+    for steps in (1000, 99):
+        (folder / f"checkpoint-{steps}").mkdir()
     return folder
 
 
@@ -99,6 +101,7 @@ def its_scheduler(kind: str, part: str = "") -> dict:
     return {"scheduler": saved(kind) / part}
 
 
+AROUND = "from the folder around it, "
 PIXELS = "model: UNet2DModel in pixels"
 UNUSED = "scheduler settings that are not used: "
 CASES = [
@@ -111,16 +114,16 @@ CASES = [
          options={"unet": "unet_best"}, refused="Choose with --unet: unet, unet_ema."),
     case("a checkpoint in the output of training", "pixels",
          lambda f: checkpoint(f, True),
-         says=(PIXELS, "scheduler: of 'pixels', the folder around it", "unet_ema")),
+         says=(PIXELS, "scheduler: from the folder around it, 'pixels'", "unet_ema")),
     case("a checkpoint of a model of texts", "texts", lambda f: checkpoint(f, True),
-         says=("text to image", "text_encoder: of 'texts'", "vae: of 'texts'")),
+         says=("text to image", f"text_encoder: {AROUND}", f"vae: {AROUND}")),
     case("a checkpoint without a scheduler", "pixels", lambda f: checkpoint(f, False),
          refused="Give the folder or file of the scheduler with --scheduler."),
     case("the UNet in a checkpoint", "pixels",
          lambda f: checkpoint(f, True) / "unet_ema",
-         says=(PIXELS, "scheduler: of 'pixels'")),
+         says=(PIXELS, "scheduler: from the folder around it, 'pixels'")),
     case("a folder of checkpoints", "pixels", outputs,
-         refused="Give one of its checkpoints, such as 'checkpoint-500'."),
+         refused="Give one of its checkpoints, such as 'checkpoint-1000'."),
     case("a UNet alone", "pixels", lonely, refused="with --scheduler."),
     case("a UNet alone, with the file of a scheduler", "pixels", lonely, says=(PIXELS,),
          options=its_scheduler("pixels", SCHEDULER)),
@@ -133,7 +136,7 @@ CASES = [
     case("a scheduler that is not there", "pixels", lonely,
          options=its_scheduler("pixels", "x"), refused="is no file of a scheduler's"),
     case("the UNet of a pipeline", "texts", lambda f: f / "unet",
-         says=("text to image", "tokenizer: of 'texts'")),
+         says=("text to image", "tokenizer: from the folder around it")),
     case("one file for all", "pixels", lambda f: f / "unet" / PLAIN,
          refused="is a file. Convert it to diffusers' folders"),
     case("a folder that is not there", "pixels", lambda f: f / "x",

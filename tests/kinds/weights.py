@@ -1,5 +1,6 @@
 """Weights that others saved: whole or not, in every format that passes for a LoRA."""
 
+import atexit
 import json
 import shutil
 import tempfile
@@ -37,6 +38,7 @@ UNTOLD = ("weights_only", "low_cpu_mem", "ignore_mismatched", "renamed", "github
 def saved(kind: str) -> Path:
     """Return the folder of a tiny model, or of a LoRA, made once for all cases."""
     folder = Path(tempfile.mkdtemp(prefix="afterimage-kinds-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if kind == "pixels":
         DDPMPipeline(unet(), DDPMScheduler()).save_pretrained(folder)
         return folder
@@ -445,7 +447,10 @@ LORAS = [
     peft("settings of LoHa", settings(peft_type="LOHA", alpha=1),
          refused="of the kind LOHA"),
     peft("settings of DoRA", settings(use_dora=True), refused="DoRA"),
-    peft("settings of a newer peft", settings(unheard_of=1), says=("32 layers",)),
+    peft("a setting of a newer peft", settings(unheard_of=1),
+         refused="sets 'unheard_of', which this version of peft does not know"),
+    peft("a setting of a newer peft that is off", settings(unheard_of=None),
+         says=("32 layers",)),
     peft("settings that are no JSON",
          lambda f: (f / "adapter_config.json").write_text("{"),
          refused="cannot be read as peft's settings"),

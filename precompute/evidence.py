@@ -64,7 +64,7 @@ GROUP_METHODS = ("ekfac", "trak", "clip")  # that are asked about whole groups
 DAMPED = ("ekfac", "kfac", "trak", "d-trak")  # whose damping is swept
 RELATIVE_DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-2, 0.1, 1.0, 10.0)  # of mean eigenvalue
 PAPER_DAMPING = 1e-8  # App. J.5
-QUERY_DRAWS = (16, 256)  # besides the app's own
+QUERY_DRAWS = (16, 64, 256)  # the app's own is one of them, and asked anyway
 COSTS = ("sample_id", "measurement", "low", "high", "value", "standard_error")
 
 
@@ -334,7 +334,8 @@ def asked_lenses(explorer: Explorer) -> list[Asked]:
                 ]
     for measurement in ("loss", "elbo"):
         lens = Lens("ekfac", measurement, form=form)
-        asked += [Asked(replace(lens, num_draws=count)) for count in QUERY_DRAWS]
+        others = [count for count in QUERY_DRAWS if count != lens.num_draws]
+        asked += [Asked(replace(lens, num_draws=count)) for count in others]
         if form != "sketch":
             asked.append(Asked(replace(lens, form="sketch"), "sketch"))
     return asked

@@ -23,6 +23,7 @@ TEXTS = (
     "</script><script>alert(1)</script>",
     "{{ 7 * 7 }} {% raw %} %{x} ${alert(1)}",
     "@SUM(A1)",
+    "bell \x07 and \x1b[31mred\x1b[0m caf\\xe9",  # a folder's name of any bytes
     "2020-01-01",
 )
 

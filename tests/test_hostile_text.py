@@ -28,8 +28,17 @@ OBEYED = (
     "$x^2$",
     "\n# heading",
     "\u202e",
+    "\x07",
+    "\x1b",
 )
-IN_FIGURES = (SCRIPT, "<b>", "<br>", "<a ", "\u202e")  # plotly knows no Markdown
+IN_FIGURES = (
+    SCRIPT,
+    "<b>",
+    "<br>",
+    "<a ",
+    "\u202e",
+    "\x1b",
+)  # plotly knows no Markdown
 # Where Streamlit, or a script of ours, shows a string as it is: the paths end so.
 PLAIN = (
     "BidiComponent.json",  # ours: they set text as text, see test_browser

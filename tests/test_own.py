@@ -130,7 +130,7 @@ def test_settings_are_kept_under_a_name(sets, tmp_path):
         make_own("glyphs", path, "cifar", selection, [])
     with pytest.raises(ValueError, match="cannot name a collection"):
         make_own("../mine", path, "cifar", selection, [])
-    with pytest.raises(LookupError, match="Known collections: fashion2, glyphs, mine"):
+    with pytest.raises(LookupError, match="Known collections: fashion2, .*mine"):
         named_config("none")
     with pytest.raises(LookupError, match="small, cifar, latent"):
         make_own("other", path, "large", selection, [])

@@ -14,24 +14,20 @@ from core.checks import check_classes
 from core.config import (
     COLLECTIONS,
     DATA_DIR,
-    PRESETS,
     CollectionConfig,
     MethodConfig,
 )
-from core.curvature import GGNS, KFAC_APPROXIMATIONS
 from core.datasets import load_dataset
 from core.denoiser_file import denoiser_from_bytes
 from core.evidence import evidence_folder, read_evidence
-from core.evidence_tables import TABLES, make_table
+from core.evidence_tables import make_table
 from core.explorer import Cancelled, Explorer, Lens, open_explorer
 from core.files import is_full, trouble
 from core.labels import label_of
-from core.lenses import MEASUREMENTS, METHODS, parse_region, parse_timesteps
+from core.lenses import check_lens, parse_region, parse_timesteps
 from core.model_folders import SavedModel
 from core.pipelines import read_pipeline
-from core.projection import PROJECTIONS
 from core.prompts import TextConditioned, check_captions
-from core.recipes import RECIPES
 from core.same_seed import SAME_SEED, read_same_seed, same_seed_table
 from core.texts import one_line, safe_csv
 from core.trial import try_out
@@ -41,9 +37,10 @@ from precompute.build import build
 from precompute.clip import train_clip
 from precompute.curvature import fit_curvature
 from precompute.errors import tell_errors
-from precompute.evidence import MeasureConfig, make_evidence
-from precompute.fidelity import EXAMPLES, fidelity, write_fidelity
-from precompute.methods import PARTS, compute_methods
+from precompute.evidence import make_evidence
+from precompute.fidelity import fidelity, write_fidelity
+from precompute.methods import compute_methods
+from precompute.options import parser
 from precompute.out import check_out, write_out
 from precompute.own import (
     Prompts,
@@ -67,7 +64,7 @@ from precompute.plan import plan, printed
 from precompute.progress import telling
 from precompute.ready import needed_weights
 from precompute.repeats import measure_coverage
-from precompute.retrain_command import add_retrain_options, run_retrain
+from precompute.retrain_command import run_retrain
 from precompute.samples import make_samples
 from precompute.settings import (
     has_results,
@@ -77,206 +74,6 @@ from precompute.sheet import contact_sheet, write_sheet
 from precompute.stages import begun, compute, ship_weights
 from precompute.turns import taken_turn
 from precompute.workspace import workspace_of
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the command line, one sub-command per verb."""
-    main = argparse.ArgumentParser(
-        prog="python -m precompute",
-        description=(
-            "Make a collection, or ask one. Every stage resumes. Under torchrun, "
-            "curvature, gradients and build share the work."
-        ),
-    )
-    verbs = main.add_subparsers(dest="verb", required=True, metavar="STAGE")
-    for verb, text in {
-        "train": "train the diffusion model",
-        "curvature": "fit K-FAC and EK-FAC (after train)",
-        "samples": "draw the gallery (after train)",
-        "gradients": "compute the training gradients (after all of these)",
-        "fidelity": "measure how much of the scores each index format keeps",
-        "build": "run every stage and publish the collection",
-        "plan": "say what a build will cost here, from short trials",
-        "retrain": "train again on random subsets, to measure what scores predict",
-        "evidence": "measure the retrained models; print tables such as the LDS",
-    }.items():
-        stage = verbs.add_parser(verb, help=text)
-        stage.add_argument(
-            "--collection", required=True, help=f"{', '.join(COLLECTIONS)} or your own"
-        )
-        stage.add_argument(
-            "--preset",
-            help=f"{', '.join(PRESETS)}; with --data {', '.join(RECIPES)}",
-        )
-        stage.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            metavar="STAGE.SETTING=VALUE",
-            help="change one setting, such as train.num_steps=500",
-        )
-        if verb in ("train", "build", "plan"):
-            own = stage.add_argument_group("a collection of your own pictures")
-            own.add_argument("--data", type=Path, metavar="PATH", help="where they lie")
-            add_selection(own)
-        stage.add_argument("--seed", type=int, help="of everything random")
-        stage.add_argument("--root", type=Path, help="folder of published collections")
-        stage.add_argument("--work", type=Path, help="folder of unfinished work")
-        stage.add_argument(
-            "--device", help="cpu or cuda; default: cuda if there is one"
-        )
-        stage.add_argument("--threads", type=int, help="CPU threads")
-        if verb == "fidelity":
-            stage.add_argument("--examples", type=int, default=EXAMPLES)
-            stage.add_argument("--out", type=Path, help="JSON or CSV; default: print")
-        if verb in ("retrain", "evidence"):
-            stage.add_argument("--part", help="share of this process, such as 0/2")
-        if verb == "retrain":
-            add_retrain_options(stage)
-        if verb == "evidence":
-            stage.add_argument(
-                "--table",
-                help=f"only print it: {', '.join([*TABLES, SAME_SEED])}",
-            )
-            stage.add_argument("--measurement", default="loss", help="what is measured")
-            stage.add_argument(
-                "--add",
-                action="store_true",
-                help="keep the stored evidence, add what it has not measured",
-            )
-            stage.add_argument(
-                "--samples",
-                type=int,
-                help="of the gallery, its first, that are measured in every model; "
-                f"default: {MeasureConfig.num_samples}, with --add as stored",
-            )
-            stage.add_argument(
-                "--probability-draws",
-                type=int,
-                help="of the log-probability, the slowest; 0 leaves it out; "
-                f"default: {MeasureConfig.probability_draws}, with --add as stored",
-            )
-        hessian = stage.add_argument_group("the curvature; default: the preset's")
-        hessian.add_argument("--ggn", choices=GGNS, help="of the model or the loss")
-        hessian.add_argument("--kfac-approx", choices=KFAC_APPROXIMATIONS)
-    look = verbs.add_parser("inspect-data", help="say what pictures lie at a path")
-    look.add_argument("path", type=Path)
-    add_selection(look)
-    model = verbs.add_parser("import-model", help="read a model that diffusers saved")
-    model.add_argument(
-        "folder", type=Path, help="of a pipeline, a checkpoint of training, or a UNet"
-    )
-    model.add_argument("--collection", help="of it; default: only say what it is")
-    model.add_argument("--data", type=Path, metavar="PATH", help="what it was shown")
-    model.add_argument(
-        "--lora", type=Path, metavar="PATH", help="a LoRA: attribute its layers alone"
-    )
-    model.add_argument(
-        "--unet", metavar="NAME", help="its sub-folder, such as unet_ema"
-    )
-    model.add_argument(
-        "--scheduler",
-        type=Path,
-        metavar="PATH",
-        help="folder or file of the noise schedule, where the model has none",
-    )
-    texts = model.add_argument_group("the texts of a text-to-image model's pictures")
-    texts.add_argument("--caption", default="", metavar="COLUMN", help="that has them")
-    texts.add_argument("--prompt", default="", help="of pictures that have none")
-    model.add_argument("--set", action="append", default=[], help="as for build")
-    add_selection(model)
-    clip = verbs.add_parser("clip", help="train the small CLIP model on Glyphs")
-    clip.add_argument("--out", type=Path, required=True, help="safetensors file")
-    clip.add_argument("--steps", type=int, default=4_000)
-    clip.add_argument("--seed", type=int, default=0)
-    clip.add_argument("--device", default="cpu")
-
-    methods = verbs.add_parser("methods", help="what TRAK and other methods need")
-    methods.add_argument("--collection", required=True)
-    methods.add_argument("--only", default=",".join(PARTS), help=", ".join(PARTS))
-    methods.add_argument("--root", type=Path, help="folder of published collections")
-    methods.add_argument("--work", type=Path, help="folder of unfinished work")
-    methods.add_argument("--device", help="cpu or cuda; default: cuda if there is one")
-    methods.add_argument("--threads", type=int, help="CPU threads")
-    features = methods.add_argument_group("the features of a gradient")
-    features.add_argument("--dim", type=int, default=MethodConfig.dim)
-    features.add_argument(
-        "--projection", default=MethodConfig.projection, help=", ".join(PROJECTIONS)
-    )
-    features.add_argument("--draws", type=int, default=MethodConfig.num_draws)
-
-    for verb, text in {
-        "answers": "answer the gallery under more lenses",
-        "errors": "say how errors grow with scores, and test that with other draws",
-    }.items():
-        more = verbs.add_parser(verb, help=text)
-        more.add_argument("--collection", required=True)
-        more.add_argument("--root", type=Path, help="folder of published collections")
-        more.add_argument("--work", type=Path, help="folder of unfinished work")
-
-    sheet = verbs.add_parser("sheet", help="gallery beside training pictures, as PNG")
-    sheet.add_argument("--collection", required=True)
-    sheet.add_argument("--root", type=Path, help="folder of published collections")
-    sheet.add_argument("--out", type=Path, required=True, help="PNG or WebP file")
-
-    ask = verbs.add_parser("attribute", help="score all training pictures for one")
-    ask.add_argument("--collection", required=True)
-    ask.add_argument("--root", type=Path, help="folder of published collections")
-    which = ask.add_argument_group("the picture (one of)")
-    which = which.add_mutually_exclusive_group(required=True)
-    which.add_argument("--image", type=Path, metavar="FILE", help="any picture")
-    which.add_argument("--sample", type=int, metavar="ID", help="a gallery sample")
-    which.add_argument("--example", type=int, metavar="ID", help="a training picture")
-    which.add_argument("--seed", type=int, metavar="N", help="generate one")
-    made = ask.add_argument_group("how it is made, or what it is taken for")
-    made.add_argument("--label", help="class, by number or name; default: none")
-    made.add_argument("--sampler", default="ddim", help="ddim or ddpm")
-    made.add_argument("--steps", type=int, default=50, help="sampling steps")
-    made.add_argument("--guidance", type=float, default=2.0, help="1 is none")
-    made.add_argument(
-        "--invert",
-        action="store_true",
-        help="find approximate sampling steps of a picture the model did not draw",
-    )
-    lens = ask.add_argument_group("the lens")
-    lens.add_argument("--method", default="ekfac", help=", ".join(METHODS))
-    lens.add_argument("--measurement", default="loss", help=", ".join(MEASUREMENTS))
-    lens.add_argument("--timesteps", metavar="A:B", help="contribution of [A, B)")
-    lens.add_argument("--region", metavar="X0,Y0,X1,Y1", help="part of a box of pixels")
-    lens.add_argument(
-        "--draws", type=int, default=Lens.num_draws, help="of the query gradient"
-    )
-    lens.add_argument("--damping", type=float, help="default: the collection's")
-    lens.add_argument("--index", default="auto", choices=("auto", "full", "sketch"))
-    ask.add_argument("--out", type=Path, help="CSV file; default: standard output")
-    return main
-
-
-def add_selection(group) -> None:
-    """Add the options that say which pictures of a path are wanted."""
-    group.add_argument(
-        "--split",
-        help="train, validation, test or all; default: what PATH is called, else train",
-    )
-    group.add_argument(
-        "--keep",
-        action="append",
-        default=[],
-        metavar="COLUMN=VALUE,...",
-        help="only pictures with one of these values",
-    )
-    group.add_argument("--index", type=Path, help="file of positions among these")
-    group.add_argument("--limit", type=int, help="only as many, the first ones")
-    group.add_argument(
-        "--allow-outside",
-        action="store_true",
-        help="read images out of the folder that tables name",
-    )
-    group.add_argument(
-        "--drop-duplicates",
-        action="store_true",
-        help="use each image once: leave out those with the pixels of an earlier one",
-    )
 
 
 def selection(options: argparse.Namespace) -> Selection:
@@ -459,6 +256,16 @@ def run_methods(options: argparse.Namespace) -> None:
 def run_attribute(options: argparse.Namespace) -> None:
     """Answer one question and write the CSV."""
     explorer = open_explorer(options.collection, options.root)
+    lens = Lens(
+        options.method,
+        options.measurement,
+        options.timesteps and parse_timesteps(options.timesteps),
+        options.region and parse_region(options.region),
+        options.draws,
+        options.damping,
+        options.index,
+    )
+    check_lens(lens, explorer.num_train_timesteps, explorer.config.data.image_size)
     label = chosen_label(explorer, options)
     if options.image is not None:
         query = explorer.query_from_upload(read_file(options.image), label)
@@ -474,15 +281,6 @@ def run_attribute(options: argparse.Namespace) -> None:
             options.steps,
             options.guidance,
         )
-    lens = Lens(
-        options.method,
-        options.measurement,
-        options.timesteps and parse_timesteps(options.timesteps),
-        options.region and parse_region(options.region),
-        options.draws,
-        options.damping,
-        options.index,
-    )
     if options.invert:
         query = explorer.inverted(query)
     answer = attribute(explorer, query, lens)

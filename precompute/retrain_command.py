@@ -43,50 +43,6 @@ from precompute.samples import make_samples
 from precompute.workspace import open_workspace
 
 
-def add_retrain_options(stage: argparse.ArgumentParser) -> None:
-    """Add the options that say which models are trained again."""
-    stage.add_argument(
-        "--subsets",
-        type=int,
-        help="random halves, M; default: 32, 48 with gpu; with --same-seed removals of "
-        f"each size, default: {SameSeedConfig.num_subsets}",
-    )
-    stage.add_argument("--seeds", type=int, help="models of each, K")
-    other = stage.add_mutually_exclusive_group()
-    other.add_argument(
-        "--removals",
-        action="store_true",
-        help="instead, leave out what matters most for a sample",
-    )
-    other.add_argument(
-        "--disjoint",
-        action="store_true",
-        help="instead, pairs of models that share no picture, of growing size",
-    )
-    other.add_argument(
-        "--without",
-        action="append",
-        metavar="COLUMN[=VALUE]",
-        help="instead, leave out a group, or each value of a column in turn",
-    )
-    other.add_argument(
-        "--same-seed",
-        action="store_true",
-        help="instead, leave out random images from models that share initial weights, "
-        "order and noise; each is measured at once",
-    )
-    stage.add_argument(
-        "--missing",
-        action="store_true",
-        help="only models that the stored evidence has not measured",
-    )
-    stage.add_argument(
-        "--together",
-        type=int,
-        help="models trained at once; default: 16 on GPUs",
-    )
-
-
 def run_retrain(
     config: CollectionConfig,
     options: argparse.Namespace,

@@ -29,6 +29,7 @@ IN_ROOT = {
     "build": "making",
     "methods": "methods",
     "answers": "answers",
+    "errors": "errors",
     "evidence": "evidence",
 }
 

@@ -225,11 +225,13 @@ class Explorer:
 
     def credit(self, example_id: int) -> str:
         """Return the credit line of one training picture."""
-        column, table = self._credits["column"], self.examples.table
-        if column not in table:
+        column, lines = self._credits["column"], self._credits["lines"]
+        if column is None and lines:  # one for all
+            return next(iter(lines.values()))
+        if column not in self.examples.table:
             return "No credit is recorded for this data set."
-        value = table.at[example_id, column]
-        return self._credits["lines"].get(value, f"No credit is recorded for {value}.")
+        value = self.examples.table.at[example_id, column]
+        return lines.get(value, f"No credit is recorded for {value}.")
 
     @property
     def config(self) -> CollectionConfig:

@@ -8,7 +8,7 @@ from core.config import DATA_DIR
 from core.explorer import Explorer
 from core.running import running
 from pages import link, shared
-from pages.words import column_name, duration, text
+from pages.words import duration, several_of, text
 
 LOOK_EVERY = 3.0  # seconds between two looks at what is being made
 
@@ -49,7 +49,10 @@ def show_contents(explorer: Explorer) -> None:
     numbers = [
         ("Training pictures", f"{explorer.num_examples:,}"),
         *(
-            (text(f"{column_name(column)}s"), explorer.classes[column].nunique())
+            (
+                text(several_of(explorer.name, column)),
+                explorer.classes[column].nunique(),
+            )
             for column in explorer.classes.columns
         ),
         ("Gallery samples", len(explorer.gallery)),
@@ -235,7 +238,7 @@ def show_making(explorer: Explorer) -> None:
         "Show",
         sections,
         required=True,
-        format_func=lambda name: text(column_name(name)),
+        format_func=lambda name: text(name.replace("_", " ").capitalize()),
         label_visibility="collapsed",
         **link.bind("section", sections, sections[0]),
     )

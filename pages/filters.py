@@ -119,7 +119,7 @@ def show_controls(explorer: Explorer, facets: filters.Facets, words: str) -> Non
 
         values = sorted(explorer.examples.table[column].astype(str).unique())
         st.multiselect(
-            text(column_name(column)),
+            text(column_name(explorer.name, column)),
             values,
             key=key,
             placeholder="any",

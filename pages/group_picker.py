@@ -61,7 +61,7 @@ def find_group(explorer: Explorer, code: str) -> Group:
         if column in table:
             members = (table[column].astype(str) == value).to_numpy()
             if members.any():
-                return Group(members, f"{column_name(column)}: {value}")
+                return Group(members, f"{column_name(explorer.name, column)}: {value}")
     if kind == "words":
         count, _, words = rest.partition(":")
         if count.isdecimal() and 1 <= int(count) <= MOST_FOUND and words.strip():
@@ -182,7 +182,7 @@ def choose_value(explorer: Explorer, query: Query, code: str) -> None:
         "Label",
         offered,
         key="group_column",
-        format_func=column_name,
+        format_func=lambda column: column_name(explorer.name, column),
         help="What is known of every training picture",
         on_change=take_column,
     )

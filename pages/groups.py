@@ -25,7 +25,7 @@ from pages import (
     waiting,
 )
 from pages.group_picker import Group
-from pages.words import column_name, heading, how_to_read, sentence, text
+from pages.words import column_name, column_word, heading, how_to_read, sentence, text
 
 SHOWN = 12  # members of the group that are shown
 BARS = 16  # values of a label that have a bar; the table has all
@@ -301,7 +301,7 @@ def show_all_values(
         "Every value of a label",
         columns,
         required=True,
-        format_func=lambda name: text(column_name(name)),
+        format_func=lambda name: text(column_name(explorer.name, name)),
         help="One bar for each value: what leaving out all its pictures would change",
         **link.bind("shares", columns, columns[0]),
     )
@@ -315,11 +315,12 @@ def show_all_values(
     )
     what = "change" if answer.lens.kind == "influence" else "score"
     words = "; ".join(f"{r.group} {scale.number(r.change)}" for r in shown.itertuples())
+    word = column_word(explorer.name, column)
     st.plotly_chart(
         group_figures.change_bars(printed, change_title(answer, scale)),
         config=lens_views.CHART,
         key="value_bars",
-        alt=f"{change_title(answer, scale)} for each {column_name(column)}: {words}",
+        alt=f"{change_title(answer, scale)} for each {word}: {words}",
     )
     if len(table) > len(shown):
         st.caption(

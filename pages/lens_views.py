@@ -13,7 +13,7 @@ from core.explorer import Answer, BandAnswers, Explorer, Lens, Query
 from core.filters import Found
 from core.lenses import lens_title
 from pages import components, lens_picker, link, trust, waiting
-from pages.words import column_name, heading, signed, text
+from pages.words import column_name, column_word, heading, signed, text
 
 STRIP = 6  # pictures in a strip
 NUM_BANDS = 8  # bands of noise levels, where an answer is divided over them
@@ -249,7 +249,9 @@ def show_detail(
         st.caption(text(reading.error_note(answer)))
     show_pair_curve(explorer, query, answers, example)
     row = explorer.examples.table.loc[example]
-    facts = [f"{column_name(name)} {value}" for name, value in row.items()]
+    facts = [
+        f"{column_name(explorer.name, name)} {value}" for name, value in row.items()
+    ]
     st.caption(text(" · ".join(facts)) + "  \n" + text(explorer.credit(example)))
     if st.button(
         "Ask about this one",
@@ -350,7 +352,7 @@ def show_shares(explorer: Explorer, answer: Answer, column: str) -> None:
     groups = explorer.examples.table.loc[answer.example_ids, column]
     frame = reading.shares(answer, groups)
     heading(
-        f"Share by {column_name(column).lower()}",
+        f"Share by {column_word(explorer.name, column)}",
         "of what made it more likely · " + lens_title(answer.lens),
     )
     if frame.empty:

@@ -395,7 +395,7 @@ def pick_class(explorer: Explorer, view: dict[str, str]) -> int | None:
     for column in table.columns:
         values = [None, *sorted(table[column].unique())]
         chosen[column] = st.selectbox(
-            text(column_name(column)),
+            text(column_name(explorer.name, column)),
             values,
             index=values.index(table.loc[label, column]) if label in table.index else 0,
             format_func=lambda value: "any" if value is None else value or "(empty)",

@@ -121,4 +121,5 @@ def num_timesteps(explorer: Explorer) -> int:
 def show_credits(explorer: Explorer) -> None:
     """Show whose art is on the page."""
     st.space("small")
-    st.caption("Art: " + " · ".join(text(line) for line in explorer.credits))
+    lines = explorer.credits or ["no credit is recorded; build with --credits FILE"]
+    st.caption("Art: " + " · ".join(map(text, lines)))

@@ -12,7 +12,7 @@ import streamlit as st
 from core.explorer import Explorer
 from core.lenses import Lens
 from pages import lens_picker, link, waiting
-from pages.words import column_name, text
+from pages.words import column_word, text
 
 INVITED = -1  # the line offers the story; it was neither begun nor put away
 BOTH = [Lens("ekfac"), Lens("clip")]
@@ -69,7 +69,7 @@ def leave_out(explorer: Explorer) -> None:
 def steps(explorer: Explorer) -> list[Step]:
     """Return the steps, in the words of a collection."""
     labels = list(explorer.classes.columns)
-    label = column_name(labels[0]).lower() if labels else "kind"
+    label = column_word(explorer.name, labels[0]) if labels else "kind"
     return [
         Step(
             "explore",

@@ -10,11 +10,17 @@ import streamlit as st
 
 from core.texts import minus, one_line
 
-COLUMN_NAMES = {
-    "style": "Design house",
-    "group": "Group",
-    "subgroup": "Subject",
-    "name": "Kind",
+# What the columns of the shipped collections are called, one and several.
+_GLYPHS = {
+    "style": ("design house", "design houses"),
+    "group": ("group", "groups"),
+    "subgroup": ("subject", "subjects"),
+    "name": ("kind", "kinds"),
+}
+COLUMNS = {
+    "glyphs": _GLYPHS,
+    "glyphs-pairs": _GLYPHS,
+    "fashion2": {"name": ("kind", "kinds")},
 }
 
 
@@ -25,9 +31,25 @@ def text(value: object) -> str:
     return re.sub(r":(?=\S)", ":\u2060", escaped)
 
 
-def column_name(column: str) -> str:
-    """Return how a metadata column is called on a page."""
-    return COLUMN_NAMES.get(column, column.replace("_", " ").capitalize())
+def column_word(collection: str, column: str) -> str:
+    """Return how a column is called inside a sentence: a user's as it was written."""
+    return COLUMNS.get(collection, {}).get(column, (column,))[0]
+
+
+def column_name(collection: str, column: str) -> str:
+    """Return how a column is called where it stands alone."""
+    known = COLUMNS.get(collection, {}).get(column)
+    return _capital(known[0]) if known else column
+
+
+def several_of(collection: str, column: str) -> str:
+    """Return how the values of a column are called together."""
+    known = COLUMNS.get(collection, {}).get(column)
+    return _capital(known[1]) if known else f"Values of {column}"
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def sentence(error: Exception) -> str:

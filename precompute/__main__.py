@@ -86,6 +86,8 @@ def selection(options: argparse.Namespace) -> Selection:
         options.limit,
         allow_outside=options.allow_outside,
         drop_duplicates=options.drop_duplicates,
+        classes=options.classes and tuple(options.classes.split(",")),
+        credits=getattr(options, "credits", None),
     )
 
 
@@ -98,6 +100,22 @@ def changes_of(options: argparse.Namespace) -> list[str]:
     return changes
 
 
+def check_data_options(options: argparse.Namespace) -> None:
+    """Refuse options about images that no --data names: they would do nothing.
+
+    Raises:
+        ValueError: If there are.
+    """
+    if getattr(options, "data", None) is not None:
+        return
+    for name in ("classes", "credits", "split", "keep", "index", "limit"):
+        if getattr(options, name, None):
+            raise ValueError(
+                f"`--{name}` is about the images that --data PATH names, and there is "
+                "no --data. Give it, or omit both."
+            )
+
+
 OWN_OPTIONS = {
     "seed": "seed",
     "ggn": "curvature.ggn",
@@ -108,6 +126,7 @@ OWN_OPTIONS = {
 def chosen_config(options: argparse.Namespace, root: Path) -> CollectionConfig:
     """Return the settings of a collection, made anew where its pictures are given."""
     name, work, changes = options.collection, options.work, changes_of(options)
+    check_data_options(options)
     if getattr(options, "data", None) is not None:
         recipe, chosen = options.preset or "small", selection(options)
         anew = not has_results(name, root, work)
@@ -195,6 +214,7 @@ def run_plan(options: argparse.Namespace, root: Path) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device, changes = own_device(options.device), changes_of(options)
+    check_data_options(options)
     if options.data is None:
         about = options.collection, root, options.work, options.preset, changes
         config = settings_for(*about)

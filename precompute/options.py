@@ -120,6 +120,7 @@ def parser() -> argparse.ArgumentParser:
             own = stage.add_argument_group("a collection of your own pictures")
             own.add_argument("--data", type=Path, metavar="PATH", help="where they lie")
             add_selection(own)
+            add_credits(own)
         stage.add_argument("--seed", type=valued(Whole()), help="of everything random")
         stage.add_argument("--root", type=Path, help="folder of published collections")
         stage.add_argument("--work", type=Path, help="folder of unfinished work")
@@ -198,6 +199,7 @@ def parser() -> argparse.ArgumentParser:
     texts.add_argument("--prompt", default="", help="of pictures that have none")
     model.add_argument("--set", action="append", default=[], help="as for build")
     add_selection(model)
+    add_credits(model)
     clip = verbs.add_parser("clip", help="train the small CLIP model on Glyphs")
     clip.add_argument("--out", type=Path, required=True, help="safetensors file")
     clip.add_argument("--steps", type=valued(Whole(1)), default=4_000)
@@ -302,6 +304,17 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
+def add_credits(group) -> None:
+    """Add the option that says whose the images are."""
+    group.add_argument(
+        "--credits",
+        type=Path,
+        metavar="FILE",
+        help="whose the images are, and their licence: a text for all, or a .csv with "
+        "one of their columns and 'credit'",
+    )
+
+
 def add_selection(group) -> None:
     """Add the options that say which pictures of a path are wanted."""
     group.add_argument(
@@ -319,6 +332,11 @@ def add_selection(group) -> None:
     group.add_argument("--index", type=Path, help="file of positions among these")
     group.add_argument(
         "--limit", type=valued(Whole(1)), help="only as many, the first ones"
+    )
+    group.add_argument(
+        "--classes",
+        metavar="COLUMN[,COLUMN]",
+        help="columns whose combination is the class; default: label",
     )
     group.add_argument(
         "--allow-outside",

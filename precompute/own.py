@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from core.checks import check_settings
+from core.checks import check_classes, check_settings
 from core.columns import free_names
 from core.config import (
     CollectionConfig,
@@ -43,16 +43,16 @@ from core.recipes import (
     save_own,
     with_settings,
 )
-from core.sets import SHOWN, Summary, inspect, write_set
+from core.sets import Summary, inspect, write_set
 from core.sources import Record, Source, find_source, opened, selected
 from core.sources.captions import TEXTS
 from core.sources.names import plain_text
 from core.sources.records import read_index
-from core.texts import count_of, listed, one_line
+from precompute.credits import read_credits, write_credits
+from precompute.described import class_columns, described
 from precompute.progress import Bar
 from precompute.workspace import write_atomically
 
-MOST_CLASSES = 1000  # with more values a label names pictures, not classes
 FEWEST = 4  # pictures that a collection needs
 CAPTIONS = ("title", "name", "artist", "label")  # shown under a picture, if there
 GUIDANCE = 7.5  # of a text-to-image model's gallery, as diffusers draws
@@ -112,6 +112,8 @@ class Selection:
         prompts: Their texts, where a model is conditional on them.
         allow_outside: Whether tables may name files out of the folder.
         drop_duplicates: Whether an image whose pixels came before is left out.
+        classes: Columns whose combination is the class; None for the usual one.
+        credits: File that says whose they are.
     """
 
     split: str | None = None
@@ -121,6 +123,8 @@ class Selection:
     prompts: Prompts | None = None
     allow_outside: bool = False
     drop_duplicates: bool = False
+    classes: tuple[str, ...] | None = None
+    credits: Path | None = None
 
     def records(self, source: Source) -> Iterable[Record]:
         """Yield the wanted records of a source."""
@@ -167,56 +171,8 @@ def inspect_data(path: Path, selection: Selection) -> str:
             selection.drop_duplicates,
         )
     layout = f"layout: {source.layout}"
-    return "\n".join([layout, *described(summary, source.notes)])
-
-
-def described(summary: Summary, notes: tuple[str, ...] = ()) -> list[str]:
-    """Return what was seen of pictures, a line for each thing.
-
-    Args:
-        summary: What was seen.
-        notes: Of the source.
-    """
-    lines = [f"pictures: {summary.count:,}" + (", all grey" if summary.grey else "")]
-    sizes = [f"{w}x{h}" for (w, h), _ in summary.sizes.most_common(3)]
-    more = len(summary.sizes) - len(sizes)
-    lines.append(f"sizes: {', '.join(sizes)}" + (f" and {more:,} more" if more else ""))
-    if classes := summary.classes():
-        counts = [f"{one_line(name)} {count:,}" for name, count in classes.items()]
-        shown = ", ".join(counts[:SHOWN])
-        more = len(counts) - SHOWN
-        lines.append(
-            f"classes: {len(counts):,}: {shown}"
-            + (f" and {more:,} more" if more > 0 else "")
-        )
-    columns = map(one_line, sorted(summary.values))
-    lines.append(f"columns: {', '.join(columns) or 'none'}")
-    lines.append(f"skipped: {len(summary.skipped):,}")
-    named = (f"{place}: {reason}" for place, reason in summary.skipped[:SHOWN])
-    lines += [f"  {one_line(line)}" for line in named]
-    if len(summary.skipped) > SHOWN:
-        lines.append(f"  and {len(summary.skipped) - SHOWN:,} more")
-    notes = [*notes, *described_duplicates(summary)]
-    return lines + [f"note: {one_line(note)}" for note in notes]
-
-
-def described_duplicates(summary: Summary) -> list[str]:
-    """Return a sentence or two on images that have the very pixels of another."""
-    if not summary.duplicates:
-        return []
-    pairs = [f"{place} = {earlier}" for place, earlier in summary.duplicates]
-    said = f"{count_of(len(pairs), 'exact duplicate')}: {listed(pairs)}."
-    if summary.unlike:
-        said += (
-            f" {len(summary.unlike):,} with another label than the first: "
-            f"{listed(summary.unlike)}."
-        )
-    end = (
-        " The first of each is used."
-        if summary.dropped
-        else (" --drop-duplicates uses the first of each alone.")
-    )
-    return [said + end]
+    columns = class_columns(summary, selection.classes)
+    return "\n".join([layout, *described(summary, columns, source.notes)])
 
 
 def data_settings(
@@ -239,6 +195,7 @@ def data_settings(
     Raises:
         ValueError: If there are too few pictures.
     """
+    credits = None if selection.credits is None else read_credits(selection.credits)
     with opened(path) as inside:
         source = find_source(inside, selection.allow_outside)
         made, summary = write_set(
@@ -249,20 +206,23 @@ def data_settings(
             lambda loop: Bar(loop, "import", unit=" pictures"),
             selection.drop_duplicates,
         )
-    print("\n".join(described(summary, source.notes)))
+    columns = class_columns(summary, selection.classes)
+    if selection.prompts is not None:
+        columns = ("caption",)
+    notes = list(source.notes)
+    if credits is not None:
+        notes += write_credits(credits, summary.values, size, made)
+    print("\n".join(described(summary, columns, notes)))
     if summary.count < FEWEST:
         raise ValueError(
             f"Only {summary.count} pictures could be read; a collection needs at least "
             f"{FEWEST}. Give more, or loosen --split, --keep and --limit."
         )
-    labels = summary.values.get("label")
-    labelled = labels is not None and 1 < len(labels) <= MOST_CLASSES
-    columns = ("label",) if labelled else ()
     settings = DataConfig(
         path=made.name,
         image_size=size,
         channels=1 if summary.grey else 3,
-        label_columns=columns if selection.prompts is None else ("caption",),
+        label_columns=columns,
     )
     return settings, summary
 
@@ -373,17 +333,17 @@ def _imported(
         prompts = (selection.prompts or Prompts()) if conditional else None
         selection = replace(selection, prompts=prompts)
     data, summary = data_settings(name, path, selection, picture_size(denoiser), place)
-    classes = len(summary.values.get("label") or ())
     if conditional:
         captions = distinct_captions(place / data.path)
         print("\n".join(described_captions(saved, captions, summary)))
         denoiser = read_pipeline(saved, captions)
     elif denoiser.null_label is None:
         data = replace(data, label_columns=())
-    elif classes != denoiser.null_label:
+    elif (classes := num_classes(place / data.path, data)) != denoiser.null_label:
         raise ValueError(
             f"The model has {denoiser.null_label} classes and the pictures {classes}. "
-            "Give the pictures it was trained on, in folders or with a 'label' column."
+            "Give the pictures it was trained on, in folders or with a 'label' column; "
+            "--classes names other columns."
         )
     # Models of texts are large, and most of their weights were saved in half precision.
     weights = denoiser_to_bytes(denoiser, None if conditional else torch.float32)
@@ -405,6 +365,14 @@ def _imported(
             samples=SampleConfig(guidance_scale=GUIDANCE),
         )
     return finished(config, summary, changes, ("caption",) if conditional else ())
+
+
+def num_classes(path: Path, data: DataConfig) -> int:
+    """Return how many classes a data set has."""
+    if not data.label_columns:
+        return 1
+    columns = read_set(path, list(data.label_columns)).to_pydict().values()
+    return len(set(zip(*columns, strict=True)))
 
 
 def distinct_captions(path: Path) -> tuple[str, ...]:
@@ -491,6 +459,7 @@ def own_settings(
     size = planned.data.image_size
     data, summary = data_settings(name, path, selection, size, folder)
     config = RECIPES[recipe][0](name, data)
+    check_classes(config, num_classes(folder / data.path, data))
     if not data.label_columns:  # nothing to drop, nothing to guide by
         config = replace(
             config,

@@ -30,6 +30,8 @@ WRONG = {
     "--split": (["half"], []),
     "--keep": (["label", "colour=red"], MADE),
     "--index": (["nowhere.txt"], MADE),
+    "--classes": (["colour"], MADE),
+    "--credits": (["nowhere.txt"], MADE),
     "--limit": (["0", "-1", "x"], MADE),
     "--seed": (["x", "1.5"], []),
     "--device": (["cuda", "tpu", "cuda:99"], []),

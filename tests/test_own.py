@@ -183,7 +183,7 @@ def test_every_preset_from_a_folder_per_class_to_answers(
         link = {"collection": "toy", "sample": "1"}
         app = wait_for_jobs(open_app(where[1], monkeypatch, page, **link))
         assert not app.exception and not app.error, app.exception
-    assert "Label" in words(app)
+    assert "label" in words(app)
 
 
 def test_what_a_source_notes_is_printed_by_every_command(

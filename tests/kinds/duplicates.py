@@ -34,7 +34,11 @@ CASES = [
         "dropped",
         twice,
         {"a/1.png": {}, "a/2.png": {}},
-        says=("pictures: 2\n", "classes: 1: a 2\n", "The first of each is used."),
+        says=(
+            "pictures: 2\n",
+            "classes: none: every image has the label 'a'; ",
+            "The first of each is used.",
+        ),
         ask=partial(look, selection=Selection(drop_duplicates=True)),
     ),
 ]

@@ -11,7 +11,6 @@ from precompute.credits import read_credits
 from precompute.own import Selection, inspect_data, make_own
 from tests import layouts
 from tests.test_own import TOY, run, sets  # noqa: F401
-from tests.test_settings import Cost
 
 
 @pytest.fixture
@@ -140,8 +139,8 @@ def test_options_about_images_need_images(tmp_path, monkeypatch, capsys):
 
 
 def test_a_plan_says_the_classes(sets, pictures, tmp_path, monkeypatch, capsys):  # noqa: F811
-    cost = {"train": Cost(1.0, 1e9, 1e9)}
-    monkeypatch.setattr("precompute.__main__.plan", lambda *_: cost)
+    monkeypatch.setattr("precompute.__main__.plan", lambda *_: None)
+    monkeypatch.setattr("precompute.__main__.printed", lambda *_: "a plan")
     words = ["plan", "--collection", "mine", "--data", pictures, "--split", "all"]
     words += ["--classes", "Artist", "--root", tmp_path, "--work", tmp_path]
     assert run(monkeypatch, *words) == 0

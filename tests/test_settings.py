@@ -15,7 +15,6 @@ from core.rules import written
 from precompute import settings
 from precompute.evidence import MEASURE_RULES, MeasureConfig
 from precompute.own import Selection, make_own
-from precompute.plan import Cost
 from precompute.ready import check_evidence
 from precompute.same_seed import SAME_SEED_RULES, SameSeedConfig
 from precompute.settings import keep_settings, settings_for
@@ -154,8 +153,8 @@ def test_a_plan_of_own_images_keeps_nothing(sets, tmp_path, monkeypatch):  # noq
 
     def planned(config, work, device, dataset):
         seen.append((config, len(dataset)))
-        return {"train": Cost(1.0, 1e9, 1e9)}
 
+    monkeypatch.setattr("precompute.__main__.printed", lambda *_: "a plan")
     monkeypatch.setattr("precompute.__main__.plan", planned)
     words = ["plan", "--collection", "mine", "--data", pictures, "--split", "all"]
     words += ["--root", tmp_path / "root", "--work", tmp_path / "work"]

@@ -33,7 +33,7 @@ def run(collection: str, root: Path | None) -> dict:
     with TemporaryDirectory() as folder:
         root, work = Path(folder) / "root", Path(folder) / "work"
         started = time.perf_counter()
-        planned = plan(config(), work)
+        planned = plan(config(), work).costs()
         planning = time.perf_counter() - started
         started = time.perf_counter()
         build(config(), root, work, "cpu")

@@ -37,7 +37,11 @@ def column_sizes(class_names: tuple[tuple[str, ...], ...]) -> tuple[int, ...]:
 
 
 def new_denoiser(config: CollectionConfig, dataset: Dataset) -> Denoiser:
-    """Return the untrained denoiser of a collection, its autoencoder fitted to it."""
+    """Return the untrained denoiser of a collection, its autoencoder fitted to it.
+
+    Raises:
+        ValueError: If the weights it is to begin with are of another model.
+    """
     names = dataset.class_names
     denoiser = make_denoiser(
         config.model,
@@ -50,8 +54,20 @@ def new_denoiser(config: CollectionConfig, dataset: Dataset) -> Denoiser:
         denoiser.autoencoder.fit(dataset.images())
     if config.train.start_from:
         start = (DATA_DIR / "models" / config.train.start_from).read_bytes()
-        denoiser.unet.load_state_dict(denoiser_from_bytes(start).unet.state_dict())
+        begun = denoiser_from_bytes(start).unet.state_dict()
+        if shapes(begun) != shapes(denoiser.unet.state_dict()):
+            raise ValueError(
+                f"`train.start_from` cannot be '{config.train.start_from}': its "
+                "weights are of another model, or of other classes. Expected: weights "
+                "of these model settings, or nothing, to begin with random weights."
+            )
+        denoiser.unet.load_state_dict(begun)
     return denoiser
+
+
+def shapes(weights: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight by its name."""
+    return {name: tuple(values.shape) for name, values in weights.items()}
 
 
 def train(

@@ -10,6 +10,8 @@ import pytest
 from core import config as settings_of
 from core.checks import RULES, check_classes, check_fields, check_settings
 from core.config import COLLECTIONS, PRESETS, DataConfig, collection_config
+from core.datasets import load_dataset
+from core.denoiser_file import denoiser_to_bytes
 from core.recipes import RECIPES, named_config, own_path, with_settings
 from core.rules import written
 from precompute import settings
@@ -18,9 +20,11 @@ from precompute.own import Selection, make_own
 from precompute.ready import check_evidence
 from precompute.same_seed import SAME_SEED_RULES, SameSeedConfig
 from precompute.settings import keep_settings, settings_for
+from precompute.train import new_denoiser
 from precompute.workspace import DEPENDS_ON
 from tests import layouts
 from tests.conftest import linked_copy
+from tests.kinds.settings import APART, WRONG
 from tests.test_own import TOY, run, sets  # noqa: F401
 
 KINDS = [
@@ -28,8 +32,6 @@ KINDS = [
     for _, kind in inspect.getmembers(settings_of, inspect.isclass)
     if is_dataclass(kind) and kind.__module__ == settings_of.__name__
 ]
-# Of which at least one is wrong for any rule.
-WRONG = (-1, 0, 1.5, float("nan"), 10**6, True, None, "", "no such", (), (-1,), ("",))
 
 
 def example(kind):
@@ -79,33 +81,6 @@ def test_what_comes_along_keeps_the_rules():
             check_settings(collection_config(name, preset))
     for recipe, side in RECIPES.values():
         check_settings(recipe("mine", DataConfig(image_size=side)))
-
-
-APART = {
-    "gradients.index_bits=2": "`gradients.index_bits` cannot be '2'. Expected: 8, 4 ",
-    "gradients.num_draws=7": "`gradients.num_draws` cannot be 7. Expected: a multiple "
-    "of `gradients.num_folds`, 2.",
-    "samples.num_draws=6": "Expected: a multiple of 4 from 4 up.",
-    "samples.sampler=euler": "`samples.sampler` cannot be 'euler'. Expected: ddim or d",
-    "samples.num_steps=2000": "Expected: at most 1,000, the timesteps of the model.",
-    "samples.num_candidates=3": "at least `samples.num_samples`, 64, or 0",
-    "model.prediction_type=eps": "Expected: epsilon, v_prediction or sample.",
-    "train.num_steps=0": "`train.num_steps` cannot be '0'. Expected: a whole number ",
-    "train.num_steps=100": "`train.warmup_steps` is 300. Expected: less than `train.",
-    "train.horizontal_flip=true": "cannot be true for a latent model",
-    "train.start_from=none.safetensors": "Expected: a file of weights in data/models",
-    "train.learning_rate=inf": "Expected: a number above 0 and below 1.",
-    "model.block_out_channels=8,16": "has 2 levels and `model.attention` 3",
-    "model.block_out_channels=8,16,12": "no multiples of `model.norm_num_groups`, 8",
-    "model.attention_head_dim=40": "no multiples of `model.attention_head_dim`, 40",
-    "model.latent_channels=64": "Expected: at most 48, the numbers in a patch of 4x4",
-    "model.clip_sample=true": "latents have no bounds. Expected: false.",
-    "model.beta_start=0.5": "Expected: less than `model.beta_end`, 0.016.",
-    "model.autoencoder=kl": "that is trained here. Expected: none or patch.",
-    "model.label_dropout=0": "`samples.guidance_scale` cannot be 3 for a model without",
-    "data.image_size=40": "with 3 levels in `model.block_out_channels` and patches of "
-    "4 pixels. Expected: a multiple of 16.",
-}
 
 
 @pytest.mark.parametrize(("change", "said"), APART.items(), ids=list(APART))
@@ -230,3 +205,17 @@ def test_evidence_says_what_is_missing(tiny_collection, tmp_path, monkeypatch, c
     assert other.fingerprint(*DEPENDS_ON["samples"])
     with pytest.raises(ValueError, match="published with other settings"):
         check_evidence(other, linked_copy(tiny_collection, tmp_path), made, False)
+
+
+def test_weights_of_another_model_are_no_beginning(tmp_path, monkeypatch):
+    """Before a step is trained, in a sentence instead of a list of shapes."""
+    config = collection_config("fashion2", "tiny")
+    dataset = load_dataset(config.data)
+    (tmp_path / "models").mkdir()
+    monkeypatch.setattr("precompute.train.DATA_DIR", tmp_path)
+    begun = denoiser_to_bytes(new_denoiser(config, dataset))
+    (tmp_path / "models" / "begun.safetensors").write_bytes(begun)
+    config = with_settings(config, ["train.start_from=begun.safetensors"])
+    new_denoiser(config, dataset)
+    with pytest.raises(ValueError, match="^`train.start_from` cannot be 'begun.safe"):
+        new_denoiser(with_settings(config, ["model.layers_per_block=2"]), dataset)

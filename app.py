@@ -3,7 +3,7 @@
 import streamlit as st
 from starlette.middleware import Middleware
 
-from pages import served
+from pages.parts import served
 
 app = st.App(
     "visit.py",

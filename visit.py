@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages import link, shared, waiting
+from pages.parts import link, shared, waiting
 
 st.set_page_config(
     page_title="Afterimage",

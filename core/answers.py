@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from core.files.texts import one_line
 from core.lenses import Lens
-from core.texts import one_line
 
 
 class Cancelled(Exception):

@@ -10,10 +10,10 @@ from typing import Any
 
 from core import config as settings_of
 from core.config import DATA_DIR, CollectionConfig
-from core.curvature import GGNS, KFAC_APPROXIMATIONS
-from core.diffusion import SAMPLERS
+from core.curvature.fit import GGNS, KFAC_APPROXIMATIONS
+from core.index.projection import MAX_DIM, PROJECTIONS
 from core.lenses import QUERY_FOLDS
-from core.projection import MAX_DIM, PROJECTIONS
+from core.model.denoiser import SAMPLERS
 from core.rules import (
     SWITCH,
     Number,

@@ -24,7 +24,7 @@ from core.config import (
     config_from_dict,
     sets_folder,
 )
-from core.files import written_whole
+from core.files.whole import written_whole
 from core.rules import Rule, Whole
 
 

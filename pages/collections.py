@@ -3,12 +3,12 @@
 import pandas as pd
 import streamlit as st
 
-from core import reading
 from core.config import DATA_DIR
-from core.explorer import Explorer
-from core.running import running
-from pages import link, shared
-from pages.words import duration, several_of, text
+from core.explorer.explorer import Explorer
+from core.files.running import running
+from core.report import reading
+from pages.parts import link, shared
+from pages.parts.words import duration, several_of, text
 
 LOOK_EVERY = 3.0  # seconds between two looks at what is being made
 

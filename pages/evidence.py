@@ -2,13 +2,13 @@
 
 import streamlit as st
 
-from core import findings
-from core.evidence import Evidence, groups_left_out
-from core.explorer import Explorer
+from core.evidence import findings
+from core.evidence.stored import Evidence, groups_left_out
+from core.explorer.explorer import Explorer
 from core.lenses import MEASUREMENTS
-from pages import evidence_cards as cards
-from pages import link, shared, trust
-from pages.words import how_to_read, sentence, text
+from pages.parts import evidence_cards as cards
+from pages.parts import link, shared, trust
+from pages.parts.words import how_to_read, sentence, text
 
 
 def show_untested(explorer: Explorer, found: trust.Found) -> None:

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from core import reading, report
-from core.explorer import Answer, Explorer, Lens
-from core.filters import Found
-from core.trust import reliability
-from pages import (
+from core.evidence.trust import reliability
+from core.explorer.explorer import Answer, Explorer, Lens
+from core.explorer.filters import Found
+from core.report import reading, report
+from pages.parts import (
     filters,
     lens_picker,
     lens_views,
@@ -16,7 +16,7 @@ from pages import (
     trust,
     waiting,
 )
-from pages.words import how_to_read, text
+from pages.parts.words import how_to_read, text
 
 
 def show_columns(

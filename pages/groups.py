@@ -4,15 +4,18 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from core import findings, group_figures, groups, reading, redrawn, texts
 from core.answers import Answer, Query, Uncertainty
-from core.evaluation import Calibration
-from core.evidence import NOTHING, Evidence, group_members
-from core.evidence_tables import calibration, group_changes
-from core.explorer import Explorer, Lens
-from core.left_out import LeftOut, against_words, change_words, printed
+from core.evidence import findings, redrawn
+from core.evidence.evaluation import Calibration
+from core.evidence.stored import NOTHING, Evidence, group_members
+from core.evidence.tables import calibration, group_changes
+from core.explorer import groups
+from core.explorer.explorer import Explorer, Lens
+from core.files import texts
 from core.lenses import METHODS
-from pages import (
+from core.report import group_figures, reading
+from core.report.left_out import LeftOut, against_words, change_words, printed
+from pages.parts import (
     components,
     group_picker,
     lens_picker,
@@ -24,8 +27,15 @@ from pages import (
     trust,
     waiting,
 )
-from pages.group_picker import Group
-from pages.words import column_name, column_word, heading, how_to_read, sentence, text
+from pages.parts.group_picker import Group
+from pages.parts.words import (
+    column_name,
+    column_word,
+    heading,
+    how_to_read,
+    sentence,
+    text,
+)
 
 SHOWN = 12  # members of the group that are shown
 BARS = 16  # values of a label that have a bar; the table has all

@@ -3,11 +3,11 @@
 import numpy as np
 import streamlit as st
 
-from core import groups
 from core.answers import Answer, Query
-from core.explorer import Explorer, Lens
-from core.texts import file_name
-from pages import (
+from core.explorer import groups
+from core.explorer.explorer import Explorer, Lens
+from core.files.texts import file_name
+from pages.parts import (
     filters,
     lens_picker,
     lens_views,
@@ -18,7 +18,7 @@ from pages import (
     trust,
     waiting,
 )
-from pages.words import how_to_read, text
+from pages.parts.words import how_to_read, text
 
 SHOWN = 24  # of the pictures that were marked
 

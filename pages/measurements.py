@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from core import comparison, figures, reading
-from core.explorer import Answer, Explorer, Lens, Query
+from core.explorer.explorer import Answer, Explorer, Lens, Query
 from core.lenses import MEASUREMENTS
-from pages import (
+from core.report import comparison, figures, reading
+from pages.parts import (
     lens_picker,
     lens_views,
     link,
@@ -19,7 +19,7 @@ from pages import (
     trust,
     waiting,
 )
-from pages.words import heading, how_to_read, measured, signed, text
+from pages.parts.words import heading, how_to_read, measured, signed, text
 
 COMPARED = ("loss", "elbo", "trajectory")
 MANY = 1500  # points that a figure can hold and stay quick

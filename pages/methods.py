@@ -4,13 +4,30 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from core import reading
 from core.answers import Answer, Query
-from core.explorer import Explorer, Lens
+from core.explorer.explorer import Explorer, Lens
+from core.files.texts import minus
 from core.lenses import KINDS, METHODS
-from core.texts import minus
-from pages import lens_picker, lens_views, link, picker, share, shared, trust, waiting
-from pages.words import duration, heading, how_to_read, sentence, signed, size, text
+from core.report import reading
+from pages.parts import (
+    lens_picker,
+    lens_views,
+    link,
+    picker,
+    share,
+    shared,
+    trust,
+    waiting,
+)
+from pages.parts.words import (
+    duration,
+    heading,
+    how_to_read,
+    sentence,
+    signed,
+    size,
+    text,
+)
 
 TOP = 6  # training pictures shown of each method
 POWERS = tuple(range(-4, 5))  # of ten, times the collection's own damping

@@ -6,11 +6,11 @@ Low noise levels decide detail, high ones structure.
 import numpy as np
 import streamlit as st
 
-from core import comparison, figures
-from core.explorer import BandAnswers, Explorer, Lens
+from core.explorer.explorer import BandAnswers, Explorer, Lens
+from core.files.texts import minus
 from core.lenses import MEASUREMENTS
-from core.texts import minus
-from pages import (
+from core.report import comparison, figures
+from pages.parts import (
     components,
     lens_picker,
     lens_views,
@@ -20,7 +20,7 @@ from pages import (
     trust,
     waiting,
 )
-from pages.words import heading, how_to_read, text
+from pages.parts.words import heading, how_to_read, text
 
 MEASURED = ("loss", "elbo", "trajectory")
 ROWS = 12  # training pictures in the heat map

@@ -17,32 +17,47 @@ from core.config import (
     CollectionConfig,
     MethodConfig,
 )
-from core.datasets import load_dataset
-from core.denoiser_file import denoiser_from_bytes
-from core.evidence import evidence_folder, read_evidence
-from core.evidence_tables import make_table
-from core.explorer import Cancelled, Explorer, Lens, open_explorer
-from core.files import is_full, trouble
+from core.data.datasets import load_dataset
+from core.evidence.same_seed import SAME_SEED, read_same_seed, same_seed_table
+from core.evidence.stored import evidence_folder, read_evidence
+from core.evidence.tables import make_table
+from core.explorer.explorer import Cancelled, Explorer, Lens, open_explorer
+from core.files.texts import one_line, safe_csv
+from core.files.whole import is_full, trouble
 from core.labels import label_of
 from core.lenses import check_lens, parse_region, parse_timesteps
-from core.model_folders import SavedModel
-from core.pipelines import read_pipeline
-from core.prompts import TextConditioned, check_captions
-from core.same_seed import SAME_SEED, read_same_seed, same_seed_table
-from core.texts import one_line, safe_csv
-from core.trial import try_out
-from precompute.answers import store_answers
-from precompute.attribute import DIGITS, answer_table, attribute
-from precompute.build import build
-from precompute.clip import train_clip
-from precompute.curvature import fit_curvature
-from precompute.errors import tell_errors
-from precompute.evidence import make_evidence
-from precompute.fidelity import fidelity, write_fidelity
-from precompute.methods import compute_methods
-from precompute.options import parser
-from precompute.out import check_out, write_out
-from precompute.own import (
+from core.model.checkpoint import denoiser_from_bytes
+from core.model.model_folders import SavedModel
+from core.model.pipelines import read_pipeline
+from core.model.prompts import TextConditioned, check_captions
+from core.model.trial import try_out
+from precompute.machinery.out import check_out, write_out
+from precompute.machinery.parallel import (
+    first_one_first,
+    joined,
+    own_device,
+    parse_part,
+    rank_and_size,
+)
+from precompute.machinery.progress import telling
+from precompute.machinery.settings import has_results, settings_for
+from precompute.machinery.turns import taken_turn
+from precompute.machinery.workspace import workspace_of
+from precompute.retraining.evidence import make_evidence
+from precompute.retraining.ready import needed_weights
+from precompute.stages.build import build
+from precompute.stages.clip import train_clip
+from precompute.stages.curvature import fit_curvature
+from precompute.stages.errors import tell_errors
+from precompute.stages.fidelity import fidelity, write_fidelity
+from precompute.stages.methods import compute_methods
+from precompute.stages.repeats import measure_coverage
+from precompute.stages.samples import make_samples
+from precompute.stages.stages import begun, compute, ship_weights
+from precompute.verbs.answers import store_answers
+from precompute.verbs.attribute import DIGITS, answer_table, attribute
+from precompute.verbs.options import parser
+from precompute.verbs.own import (
     Prompts,
     Selection,
     describe_model,
@@ -53,27 +68,9 @@ from precompute.own import (
     own_settings,
     parse_keep,
 )
-from precompute.parallel import (
-    first_one_first,
-    joined,
-    own_device,
-    parse_part,
-    rank_and_size,
-)
-from precompute.plan import plan, printed
-from precompute.progress import telling
-from precompute.ready import needed_weights
-from precompute.repeats import measure_coverage
-from precompute.retrain_command import run_retrain
-from precompute.samples import make_samples
-from precompute.settings import (
-    has_results,
-    settings_for,
-)
-from precompute.sheet import contact_sheet, write_sheet
-from precompute.stages import begun, compute, ship_weights
-from precompute.turns import taken_turn
-from precompute.workspace import workspace_of
+from precompute.verbs.plan import plan, printed
+from precompute.verbs.retrain import run_retrain
+from precompute.verbs.sheet import contact_sheet, write_sheet
 
 
 def selection(options: argparse.Namespace) -> Selection:

@@ -9,11 +9,11 @@ import pytest
 from filelock import FileLock
 
 from core.config import collection_config
-from core.evidence import evidence_folder, group_name, write_evidence
-from core.explorer import Explorer, open_explorer
-from precompute.build import build
-from tests.hostile import publish_hostile
-from tests.toy_evidence import full_evidence
+from core.evidence.stored import evidence_folder, group_name, write_evidence
+from core.explorer.explorer import Explorer, open_explorer
+from precompute.stages.build import build
+from tests.helpers.hostile import publish_hostile
+from tests.helpers.toy_evidence import full_evidence
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from core.parameters import parameter_layout
+from core.model.parameters import parameter_layout
 from tests.benchmarks import cifar_gpu, peers, scale, stable_diffusion
-from tests.toys import random_samples, tiny_denoiser
+from tests.helpers.toys import random_samples, tiny_denoiser
 
 
 def test_the_paper_unet_has_its_size():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 
 # Folder or file -> the packages it must not import, at any depth of the syntax tree.
 FORBIDDEN = {

@@ -9,7 +9,7 @@ import pytest
 
 from precompute.__main__ import parser
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 # Indented lines that begin with a program; what follows "#" says what it does.
 LINES = [
     line.split(" #")[0].strip()

@@ -20,22 +20,22 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from core.config import CollectionConfig, CurvatureConfig, DataConfig, ModelConfig
-from core.curvature import (
+from core.curvature.fit import (
     Eigenbasis,
     Samples,
     eigenbasis,
     fit_corrected_eigenvalues,
     fit_factors,
 )
-from core.datasets import Dataset
-from core.diffusion import Denoiser, make_denoiser
-from core.draws import keyed_generator, make_draws
-from core.gradients import fold_gradients
-from core.measurements import loss
-from core.parameters import Layout, parameter_layout
+from core.data.datasets import Dataset
+from core.measure.costs import loss
+from core.measure.draws import keyed_generator, make_draws
+from core.measure.gradients import fold_gradients
+from core.model.denoiser import Denoiser, make_denoiser
+from core.model.parameters import Layout, parameter_layout
 from core.recipes import cifar
-from precompute.curvature import curvature_samples
-from precompute.workspace import write_atomically
+from precompute.machinery.workspace import write_atomically
+from precompute.stages.curvature import curvature_samples
 from tests.benchmarks.machine import facts
 
 PAPER_EXAMPLES = 5_000

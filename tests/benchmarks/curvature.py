@@ -13,26 +13,26 @@ import numpy as np
 import torch
 
 from core.config import CollectionConfig, collection_config
-from core.curvature import (
+from core.curvature.fit import (
     Curvature,
     Samples,
     eigenbasis,
     fit_corrected_eigenvalues,
     fit_factors,
 )
-from core.datasets import Dataset, load_dataset
-from core.denoiser_file import denoiser_from_bytes
-from core.diffusion import Denoiser, make_denoiser
-from core.draws import keyed_generator
-from core.parameters import (
+from core.data.datasets import Dataset, load_dataset
+from core.measure.draws import keyed_generator
+from core.model.checkpoint import denoiser_from_bytes
+from core.model.denoiser import Denoiser, make_denoiser
+from core.model.parameters import (
     Layout,
     attributed_parameters,
     flatten_gradients,
     parameter_layout,
 )
-from precompute.curvature import curvature_samples
-from precompute.stages import shipped_weights
-from precompute.train import encode_all, new_denoiser
+from precompute.stages.curvature import curvature_samples
+from precompute.stages.stages import shipped_weights
+from precompute.stages.train import encode_all, new_denoiser
 from tests.benchmarks.machine import facts
 from tests.benchmarks.peers import (
     KRONFLUENCE_MISSING,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from core.config import CollectionConfig, collection_config
-from core.curvature import (
+from core.curvature.fit import (
     Curvature,
     Eigenbasis,
     Samples,
@@ -25,18 +25,18 @@ from core.curvature import (
     fit_corrected_eigenvalues,
     fit_factors,
 )
-from core.datasets import Dataset, load_dataset
-from core.denoiser_file import denoiser_from_bytes
-from core.diffusion import Denoiser
-from core.draws import keyed_generator, make_draws
-from core.gradients import fold_gradients
-from core.influence import centred, split_reliability
-from core.measurements import MEASUREMENTS
-from core.parameters import parameter_layout
-from core.query import query_draws
-from precompute.curvature import curvature_samples
-from precompute.stages import shipped_weights
-from precompute.train import encode_all
+from core.data.datasets import Dataset, load_dataset
+from core.engine.query import query_draws
+from core.measure.costs import MEASUREMENTS
+from core.measure.draws import keyed_generator, make_draws
+from core.measure.gradients import fold_gradients
+from core.model.checkpoint import denoiser_from_bytes
+from core.model.denoiser import Denoiser
+from core.model.parameters import parameter_layout
+from core.scores.influence import centred, split_reliability
+from precompute.stages.curvature import curvature_samples
+from precompute.stages.stages import shipped_weights
+from precompute.stages.train import encode_all
 from tests.benchmarks.machine import facts
 
 EXAMPLES, QUERIES, QUERY_DRAWS = 96, 8, 128

@@ -1,13 +1,13 @@
-"""How much of the scores does each index format keep? See `precompute.fidelity`."""
+"""How much of the scores does each index format keep? See `stages.fidelity`."""
 
 from pathlib import Path
 
 from core.config import collection_config
-from core.datasets import load_dataset
-from core.denoiser_file import denoiser_from_bytes
-from precompute.fidelity import EXAMPLES, fidelity
-from precompute.stages import shipped_weights
-from precompute.workspace import open_workspace
+from core.data.datasets import load_dataset
+from core.model.checkpoint import denoiser_from_bytes
+from precompute.machinery.workspace import open_workspace
+from precompute.stages.fidelity import EXAMPLES, fidelity
+from precompute.stages.stages import shipped_weights
 from tests.benchmarks.machine import facts
 
 

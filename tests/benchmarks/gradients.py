@@ -16,16 +16,18 @@ import numpy as np
 import torch
 
 from core.config import CollectionConfig, collection_config
-from core.curvature import Curvature, Eigenbasis
-from core.datasets import load_dataset
-from core.denoiser_file import denoiser_from_bytes
-from core.draws import keyed_generator, make_draws
-from core.gradients import draws_in_parts
-from core.index import GradientIndex
-from core.measurements import loss
-from core.parameters import Layout, attributed_parameters, parameter_layout
-from core.query import QUERY_FOLDS
-from precompute.gradients import (
+from core.curvature.fit import Curvature, Eigenbasis
+from core.data.datasets import load_dataset
+from core.engine.query import QUERY_FOLDS
+from core.index.full import GradientIndex
+from core.measure.costs import loss
+from core.measure.draws import keyed_generator, make_draws
+from core.measure.gradients import draws_in_parts
+from core.model.checkpoint import denoiser_from_bytes
+from core.model.parameters import Layout, attributed_parameters, parameter_layout
+from precompute.machinery.workers import example_workers
+from precompute.machinery.workspace import open_workspace
+from precompute.stages.gradients import (
     GradientStage,
     Reduction,
     Rows,
@@ -35,10 +37,8 @@ from precompute.gradients import (
     open_rows,
     reduce_chunk,
 )
-from precompute.stages import shipped_weights
-from precompute.train import new_denoiser
-from precompute.workers import example_workers
-from precompute.workspace import open_workspace
+from precompute.stages.stages import shipped_weights
+from precompute.stages.train import new_denoiser
 from tests.benchmarks.machine import facts
 
 BATCH_SIZE, ROUNDS = 64, 3

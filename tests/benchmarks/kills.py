@@ -25,24 +25,23 @@ from functools import wraps
 from pathlib import Path
 from typing import NoReturn
 
-import core.engine  # noqa: F401 - loaded once, before the processes are forked
 import precompute.__main__ as main
-from core.schema import CONTENT_QUERIES
-from core.store import Collection, find_collection
-from precompute.evidence import MeasureConfig
-from precompute.workspace import load_tensors
+from core.collection.schema import CONTENT_QUERIES
+from core.collection.store import Collection, find_collection
+from precompute.machinery.workspace import load_tensors
+from precompute.retraining.evidence import MeasureConfig
 from tests.benchmarks import machine
 
 NAME = "glyphs"
 COMMANDS = {  # command -> its stages in order: name -> the function that begins it
     "build --preset tiny": {
-        "train": "precompute.stages.trained_weights",
-        "curvature": "precompute.stages.fit_curvature",
-        "samples": "precompute.stages.make_samples",
-        "gradients": "precompute.stages.gradient_stage",
-        "fidelity": "precompute.stages.measure_fidelity",
-        "clip": "precompute.assemble.embed_examples",
-        "publish": "precompute.assemble.put_facts",
+        "train": "precompute.stages.stages.trained_weights",
+        "curvature": "precompute.stages.stages.fit_curvature",
+        "samples": "precompute.stages.stages.make_samples",
+        "gradients": "precompute.stages.stages.gradient_stage",
+        "fidelity": "precompute.stages.stages.measure_fidelity",
+        "clip": "precompute.stages.publish.embed_examples",
+        "publish": "precompute.stages.publish.put_facts",
     },
     "methods --only trak,d-trak,datainf": {
         "methods": "precompute.__main__.compute_methods"
@@ -166,7 +165,7 @@ def _be_a_command(command: str, root: Path, writing: int) -> NoReturn:
         os.dup2(log, 2)
         for stage, function in COMMANDS[command].items():
             say(stage, function, writing)
-        for module in ("precompute.curvature", "precompute.methods"):
+        for module in ("precompute.stages.curvature", "precompute.stages.methods"):
             importlib.import_module(module).SAVE_EVERY = 0  # unfinished work, too
         main.MeasureConfig = Measured
         verb, *options = command.split()

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from core.clip import load_clip
 from core.config import DATA_DIR, CollectionConfig
-from core.datasets import Dataset, load_dataset
-from core.denoiser_file import denoiser_from_bytes
-from core.diffusion import Denoiser, to_pixels
-from core.draws import keyed_generator
+from core.data.datasets import Dataset, load_dataset
+from core.engine.clip import load_clip
+from core.measure.draws import keyed_generator
+from core.model.checkpoint import denoiser_from_bytes
+from core.model.denoiser import Denoiser, to_pixels
 from core.recipes import named_config
-from precompute.stages import shipped_weights
+from precompute.stages.stages import shipped_weights
 
 SEEN, UNSEEN = 200, 87  # images; held-out pairs are drawn once each
 STEPS, GUIDANCE, BATCH = 50, 3.0, 32

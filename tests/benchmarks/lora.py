@@ -16,24 +16,24 @@ from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor
 
 from core.config import collection_config
-from core.curvature import (
+from core.curvature.fit import (
     Curvature,
     Samples,
     eigenbasis,
     fit_corrected_eigenvalues,
     fit_factors,
 )
-from core.datasets import load_dataset
-from core.denoiser_file import denoiser_from_bytes
-from core.diffusion import Denoiser
-from core.draws import Draws, keyed_generator, make_draws
-from core.evaluation import lds, mean_and_error, predicted_changes
-from core.gradients import fold_gradients
-from core.influence import centred
-from core.lora import keep_adapters
-from core.measurements import loss
-from core.parameters import parameter_layout
-from precompute.stages import shipped_weights
+from core.data.datasets import load_dataset
+from core.evidence.evaluation import lds, mean_and_error, predicted_changes
+from core.measure.costs import loss
+from core.measure.draws import Draws, keyed_generator, make_draws
+from core.measure.gradients import fold_gradients
+from core.model.checkpoint import denoiser_from_bytes
+from core.model.denoiser import Denoiser
+from core.model.lora import keep_adapters
+from core.model.parameters import parameter_layout
+from core.scores.influence import centred
+from precompute.stages.stages import shipped_weights
 
 ATTENTION = ["to_q", "to_k", "to_v", "to_out.0"]
 RELATIVE_DAMPING = 1e-3  # the default

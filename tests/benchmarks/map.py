@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from core import layout
+from core.explorer import layout
 from tests.benchmarks.machine import facts
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"small": (6_456, 128), "large": (50_000, 512)}
 FLAGS = ["--no-sandbox", "--enable-unsafe-swiftshader"]  # WebGL without a card
 # Two pages, so that a click opens the map as it does in the app.

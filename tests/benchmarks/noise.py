@@ -18,21 +18,21 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-import core.draws
+import core.measure.draws
 from core.config import CollectionConfig, collection_config
-from core.curvature import Curvature
-from core.datasets import Dataset, load_dataset
-from core.denoiser_file import denoiser_from_bytes
-from core.diffusion import Denoiser
-from core.draws import Draws, keyed_generator, make_draws
-from core.gradients import fold_gradients
-from core.measurements import loss
-from core.parameters import Layout
-from core.proposal import timestep_proposal
-from precompute.curvature import fit_curvature
-from precompute.stages import shipped_weights
-from precompute.train import encode_all
-from precompute.workspace import Workspace, open_workspace
+from core.curvature.fit import Curvature
+from core.data.datasets import Dataset, load_dataset
+from core.measure.costs import loss
+from core.measure.draws import Draws, keyed_generator, make_draws
+from core.measure.gradients import fold_gradients
+from core.model.checkpoint import denoiser_from_bytes
+from core.model.denoiser import Denoiser
+from core.model.parameters import Layout
+from precompute.machinery.workspace import Workspace, open_workspace
+from precompute.stages.curvature import fit_curvature
+from precompute.stages.proposal import timestep_proposal
+from precompute.stages.stages import shipped_weights
+from precompute.stages.train import encode_all
 from tests.benchmarks import machine
 
 NUM_DRAWS = 64
@@ -251,7 +251,9 @@ def measure(config: CollectionConfig, weights: bytes, workspace: Workspace) -> d
     denoiser, dataset = denoiser_from_bytes(weights), load_dataset(config.data)
     problem = pose(config, dataset, denoiser, workspace)
     started, correlations = time.time(), {}
-    source = hashlib.sha256(inspect.getsource(core.draws).encode()).hexdigest()[:8]
+    source = hashlib.sha256(inspect.getsource(core.measure.draws).encode()).hexdigest()[
+        :8
+    ]
     for number, name in enumerate(ESTIMATORS):
         path = workspace.path("curvature", f"noise-{number}-{source}.npy")
         correlations[name] = agreement(estimated_scores(problem, name, path))

@@ -9,9 +9,9 @@ import torch
 from curvlinops import EKFACLinearOperator
 from torch import nn
 
-from core.curvature import Samples
-from core.diffusion import Denoiser
-from core.parameters import Layout, attributed_parameters
+from core.curvature.fit import Samples
+from core.model.denoiser import Denoiser
+from core.model.parameters import Layout, attributed_parameters
 
 try:
     from kronfluence import FactorArguments, Task, prepare_model

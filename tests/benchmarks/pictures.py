@@ -16,9 +16,9 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from PIL import Image
 
-from core.images import KINDS, MAX_PIXELS, PROGRESSIVE, open_picture
+from core.files.images import KINDS, MAX_PIXELS, PROGRESSIVE, open_picture
 from tests.benchmarks import machine
-from tests.picture_files import encoded, is_read, mutated_files, whole_files
+from tests.helpers.picture_files import encoded, is_read, mutated_files, whole_files
 
 COUNT = 10_000
 LARGEST = {  # kind of file: mode, how it is saved, share of the pixels

@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from core.config import CollectionConfig, collection_config
-from core.explorer import open_explorer
-from precompute.build import build
-from precompute.plan import plan
+from core.explorer.explorer import open_explorer
+from precompute.stages.build import build
+from precompute.verbs.plan import plan
 from tests.benchmarks.machine import facts
 
 EXAMPLES, STEPS, SAMPLES = 240, 300, 8

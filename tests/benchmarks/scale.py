@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from core.draws import keyed_generator
-from core.index import SHARD_EXAMPLES, GradientIndex
+from core.index.full import SHARD_EXAMPLES, GradientIndex
+from core.measure.draws import keyed_generator
 from tests.benchmarks.machine import facts
 from tests.benchmarks.queries import copy_seconds, seconds
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from core.draws import keyed_generator
-from core.explorer import Explorer, Lens, open_explorer
+from core.explorer.explorer import Explorer, Lens, open_explorer
+from core.measure.draws import keyed_generator
 
 COUNT = 20
 METHODS_COUNT = 10

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from core import reading
 from core.config import DATA_DIR
-from core.explorer import open_explorer
+from core.explorer.explorer import open_explorer
+from core.report import reading
 from tests.benchmarks import machine
-from tests.server import running_app
-from tests.visitors import Visitor
+from tests.helpers.server import running_app
+from tests.helpers.visitors import Visitor
 
 SECONDS = 1800
 VISITORS = 8

@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from core.config import CollectionConfig, CurvatureConfig, SampleConfig
-from core.diffusion import Denoiser
-from core.lora import add_low_rank, train_adapters_only
-from core.parameters import parameter_layout
-from core.pipelines import examples_at_once, output_bytes
-from core.prompts import TextConditioned
-from core.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
+from core.model.denoiser import Denoiser
+from core.model.lora import add_low_rank, train_adapters_only
+from core.model.parameters import parameter_layout
+from core.model.pipelines import examples_at_once, output_bytes
+from core.model.prompts import TextConditioned
 from core.recipes import small
-from precompute.fidelity import EXAMPLES
-from precompute.own import GUIDANCE
-from precompute.plan import sizes
+from precompute.stages.fidelity import EXAMPLES
+from precompute.stages.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
+from precompute.verbs.own import GUIDANCE
+from precompute.verbs.plan import sizes
 
 # unet/config.json and vae/config.json of Stable Diffusion 1.5, where they differ from
 # diffusers' defaults.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from core import reading
 from core.config import DATA_DIR
+from core.report import reading
 from tests.benchmarks.machine import facts
-from tests.server import running_app
+from tests.helpers.server import running_app
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 FOUR = "ekfac.loss~ekfac.elbo~trak~clip"

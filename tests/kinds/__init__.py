@@ -2,8 +2,8 @@
 
 A case writes something into an empty folder, asks for it, and says what has to come
 out: these images with these facts and these words, or one sentence that refuses. Each
-module of this package has its own `CASES`; `tests/test_kinds.py` tries them all, and
-`python -m tests.benchmarks kinds` counts them by kind.
+module of this package has its own `CASES`; `tests/core/data/test_kinds.py` tries them
+all, and `python -m tests.benchmarks kinds` counts them by kind.
 """
 
 import pkgutil
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from core.files import trouble
-from core.sets import Summary, readable
-from core.sources import find_source, opened
-from precompute.own import Selection, inspect_data
+from core.data.sets import Summary, readable
+from core.data.sources import find_source, opened
+from core.files.whole import trouble
+from precompute.verbs.own import Selection, inspect_data
 
 ANSWERED, REFUSED = "answered", "refused in a sentence"
 WRONG, TRACEBACK = "wrong", "traceback"

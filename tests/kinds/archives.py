@@ -3,8 +3,8 @@
 from pathlib import Path
 from unittest.mock import patch
 
-from core.sources import compressed
-from tests.attacks import IMAGE, REFUSED, tar_of, zip_of
+from core.data.sources import compressed
+from tests.helpers.attacks import IMAGE, REFUSED, tar_of, zip_of
 from tests.kinds import Case, Found, look
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from precompute.own import Selection
+from precompute.verbs.own import Selection
 from tests.kinds import Case, look
 from tests.kinds.folders import images
 

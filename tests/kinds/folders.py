@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests import layouts
+from tests.helpers import layouts
 from tests.kinds import Case
 
 COLOURS = ("red", "green", "blue", "white", "black", "yellow", "purple", "orange")

@@ -7,14 +7,14 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.datasets import read_set
-from core.sets import write_set
-from core.sources import find_source
-from tests import layouts
+from core.data.datasets import read_set
+from core.data.sets import write_set
+from core.data.sources import find_source
+from tests.helpers import layouts
+from tests.helpers.layouts import pixels, png
 from tests.kinds import Case, Found
 from tests.kinds.folders import images
 from tests.kinds.tables import parquet
-from tests.layouts import pixels, png
 
 PNG = [png(picture) for picture in pixels(3, 0, 8)]
 IMAGES = {f"set.parquet, row {row}": {} for row in range(3)}

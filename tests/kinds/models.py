@@ -5,13 +5,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from core.model_folders import SavedModel
-from core.pipelines import read_pipeline
-from core.trial import try_out
-from precompute.own import describe_model, describe_saved
+from core.model.model_folders import SavedModel
+from core.model.pipelines import read_pipeline
+from core.model.trial import try_out
+from precompute.verbs.own import describe_model, describe_saved
+from tests.helpers.stable_diffusion import CAPTIONS
 from tests.kinds import Case, Found
 from tests.kinds.weights import PLAIN, UNTOLD, copied, filled, rewritten, saved
-from tests.stable_diffusion import CAPTIONS
 
 SCHEDULER = "scheduler/scheduler_config.json"
 

@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from precompute.own import Selection
-from tests import test_names
+from precompute.verbs.own import Selection
+from tests.core.data import test_names
+from tests.core.data.test_names import ALONE, CALLED, STRANGE
+from tests.helpers.layouts import pixels, png
+from tests.helpers.picture_files import encoded, halves
 from tests.kinds import Case, Found, look
 from tests.kinds.folders import images
-from tests.layouts import pixels, png
-from tests.picture_files import encoded, halves
-from tests.test_names import ALONE, CALLED, STRANGE
 
 CARRIERS = ("in_folder", "in_table", "in_zip", "in_tar")
 
@@ -59,7 +59,7 @@ def linked(folder: Path) -> Path:
 
 
 def among_others(folder: Path) -> Path:
-    """Write an image behind many other files; `tests/test_names.py` takes 10,000."""
+    """Write an image behind many other files; `test_names.py` takes 10,000."""
     for number in range(300):
         (folder / f"a{number}.npy").write_bytes(b"x")
     return images(folder, "z.png")

@@ -2,7 +2,7 @@
 
 import pickle
 
-from tests import test_pickles
+from tests.core.data import test_pickles
 from tests.kinds import Case
 
 

@@ -14,19 +14,19 @@ from diffusers import DDPMPipeline, DDPMScheduler
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from core.lora import low_rank_layers, read_lora
-from core.model_folders import SavedModel
-from core.pipelines import read_pipeline, read_unet
-from core.prompts import read_text_encoder
-from precompute.own import describe_model
-from tests.kinds import Case, Found
-from tests.stable_diffusion import (
+from core.model.lora import low_rank_layers, read_lora
+from core.model.model_folders import SavedModel
+from core.model.pipelines import read_pipeline, read_unet
+from core.model.prompts import read_text_encoder
+from precompute.verbs.own import describe_model
+from tests.core.model.test_pipelines import unet
+from tests.helpers.stable_diffusion import (
     CAPTIONS,
     save_kohya_lora,
     save_peft_lora,
     save_pipeline,
 )
-from tests.test_pipelines import unet
+from tests.kinds import Case, Found
 
 PLAIN = "diffusion_pytorch_model.safetensors"
 QUERY = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q"

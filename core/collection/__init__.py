@@ -1,0 +1,1 @@
+"""The DuckDB file of a collection: its schema, reading it, and publishing it whole."""

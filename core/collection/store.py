@@ -1,0 +1,627 @@
+"""The collection file: one DuckDB database with all that a collection knows.
+
+Reads published files: pictures, named arrays, gallery samples, precomputed answers,
+evaluations and the catalogue of shard files. Nothing in a file is a pickle: a value is
+JSON text, an array is little-endian bytes with its dtype and shape. A published file
+never changes, so that readers need no locks.
+
+Does not know what any of it means, which tables there are (`core.collection.schema`),
+nor how a file comes to be (`core.collection.publish`).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from core.collection.schema import (
+    CONTENT_QUERIES,
+    READ_CONFIG,
+    SCHEMA_STEPS,
+    is_ours,
+    what_is_computed,
+)
+
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
+BYTES_DTYPE = "bytes"  # of an array that is a file, such as safetensors
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What made a picture of the gallery.
+
+    Attributes:
+        sample_id: Its place in the gallery.
+        label: Class the model was asked for; None for no class.
+        seed: Of the initial noise.
+        sampler: For instance "ddim".
+        num_steps: Denoising steps.
+        guidance_scale: 1 is no guidance.
+        metadata: Whatever else is worth showing, plain JSON values.
+    """
+
+    sample_id: int
+    label: int | None
+    seed: int
+    sampler: str
+    num_steps: int
+    guidance_scale: float
+    metadata: dict
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """The scores of all training examples for one sample under one lens.
+
+    Attributes:
+        scores: Shape (N,), float64, in order of example id; kept in float32.
+        standard_errors: Shape (N,), float64; NaN where the method has none.
+        value: The measured value for the sample, NaN for a similarity.
+        source: Where the numbers come from, in words.
+    """
+
+    scores: np.ndarray
+    standard_errors: np.ndarray
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of the gradient index, in a folder beside the collection file.
+
+    Files of one layout together cover the examples.
+
+    Attributes:
+        file: Path relative to the collection's folder, with "/".
+        first_position: Position of its first example in order of example id.
+        num_examples: How many examples it holds; 0 for a file about all of them.
+        layout: How to read it, plain JSON values.
+        dtype: Of its elements, for instance "|i1".
+        num_bytes: Size of the file.
+        sha256: Of the file.
+    """
+
+    file: str
+    first_position: int
+    num_examples: int
+    layout: dict
+    dtype: str
+    num_bytes: int
+    sha256: str
+
+    def __post_init__(self):
+        """Refuse a path that leads out of the collection's folder.
+
+        Raises:
+            ValueError: If the path is absolute or climbs.
+        """
+        path = PurePosixPath(self.file)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise ValueError(
+                f"The shard '{self.file}' lies outside the collection's folder. "
+                "Give a path relative to that folder."
+            )
+
+
+class Collection:
+    """A published collection, read-only; safe to use from several threads.
+
+    Args:
+        path: A file that `CollectionWriter.publish` or `find_collection` returned.
+
+    Raises:
+        LookupError: If there is no such file.
+        ValueError: If the file is damaged or of another schema version.
+    """
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        if not self.path.exists():
+            raise LookupError(
+                f"There is no collection file '{self.path.name}'. "
+                + _how_to_build("glyphs")
+            )
+        with _plain_errors(self.path):
+            self._connection = duckdb.connect(
+                self.path, read_only=True, config=READ_CONFIG
+            )
+        try:
+            self._require_stored()
+            self._require_schema()
+            self.name, self.fingerprint = self.meta("name"), self.meta("fingerprint")
+        except (LookupError, ValueError):
+            self.close()
+            raise
+
+    def __enter__(self) -> "Collection":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def meta(self, key: str) -> Any:
+        """Return the JSON value that was stored under a key.
+
+        Raises:
+            LookupError: If there is none; the message lists the keys.
+        """
+        rows = self._rows("select value from meta where key = ?", key)
+        if not rows:
+            keys = [row[0] for row in self._rows("select key from meta order by key")]
+            raise LookupError(
+                f"'{self.path.name}' records no '{key}'; it records {_listed(keys)}."
+            )
+        return json.loads(rows[0][0])
+
+    def require_settings(self, expected: dict) -> None:
+        """Refuse to go on if the results were made with other settings.
+
+        Args:
+            expected: All or a part of `CollectionConfig.to_dict()`; only what is
+                named is compared.
+
+        Raises:
+            ValueError: If a value differs; the message prints both.
+        """
+        stored = _flat(self.meta("settings"))
+        wanted = _flat(json.loads(to_json(expected, "settings")))
+        differences = [
+            f"{key} is {stored.get(key, 'not recorded')!r} there and {value!r} here"
+            for key, value in wanted.items()
+            if key not in stored or stored[key] != value
+        ]
+        if differences:
+            raise ValueError(
+                f"Collection '{self.name}' was made with other settings: "
+                f"{'; '.join(differences)}. Use its settings, or build it again with "
+                "yours."
+            )
+
+    def classes(self) -> tuple[tuple[str, ...], ...]:
+        """Return the names of every class, in label order."""
+        rows = self._rows("select names from classes order by label")
+        return tuple(tuple(json.loads(names)) for (names,) in rows)
+
+    def examples(self) -> pd.DataFrame:
+        """Return the metadata, one row per example, indexed by ascending example id.
+
+        Row number = position: this is the order of every array over examples.
+        """
+        rows = self._rows(
+            "select example_id, metadata from examples order by example_id"
+        )
+        ids = pd.Index([row[0] for row in rows], dtype=np.int64, name="example_id")
+        return pd.DataFrame([json.loads(row[1]) for row in rows], index=ids)
+
+    def labels(self) -> np.ndarray:
+        """Return the class of every example, shape (N,), int64, in order of id."""
+        rows = self._rows("select label from examples order by example_id")
+        return np.array([row[0] for row in rows], dtype=np.int64)
+
+    def images(self, example_ids: Iterable[int]) -> list[bytes]:
+        """Return the file bytes of training pictures, in the order asked for.
+
+        Raises:
+            LookupError: If there is no example of that id.
+        """
+        ids = [int(i) for i in example_ids]
+        rows = self._rows(
+            "select example_id, image, sha256 from examples "
+            "where example_id in (select unnest(?::bigint[]))",
+            ids,
+        )
+        found = {i: self._checked(image, sha256) for i, image, sha256 in rows}
+        missing = sorted(set(ids) - set(found))
+        if missing:
+            raise LookupError(
+                f"Collection '{self.name}' has no example {missing[0]}; see "
+                "`examples()` for its ids."
+            )
+        return [found[i] for i in ids]
+
+    def image(self, example_id: int) -> bytes:
+        """Return the file bytes of one training picture."""
+        return self.images([example_id])[0]
+
+    def arrays(self) -> list[str]:
+        """Return the names of all arrays and files."""
+        return [row[0] for row in self._rows("select name from arrays order by name")]
+
+    def array(self, name: str) -> np.ndarray:
+        """Return an array as it was stored, checked against its checksum.
+
+        Raises:
+            ValueError: If the name is a file's, or the array is damaged.
+        """
+        dtype, shape, data = self._read_chunks(name)
+        if dtype == BYTES_DTYPE:
+            raise ValueError(f"'{name}' is a file, not an array; read it with `blob`.")
+        if np.dtype(dtype).kind not in "biuf":
+            raise ValueError(damaged(self.path))
+        return np.frombuffer(data, dtype).reshape(shape)
+
+    def blob(self, name: str) -> bytes:
+        """Return a file that was stored, checked against its checksum.
+
+        Raises:
+            ValueError: If the name is an array's.
+        """
+        dtype, _, data = self._read_chunks(name)
+        if dtype != BYTES_DTYPE:
+            raise ValueError(f"'{name}' is an array, not a file; read it with `array`.")
+        return bytes(data)
+
+    def samples(self) -> list[Sample]:
+        """Return what made the pictures of the gallery, in order."""
+        rows = self._rows(
+            "select sample_id, label, seed, sampler, num_steps, guidance_scale, "
+            "metadata from samples order by sample_id"
+        )
+        return [Sample(*row[:-1], metadata=json.loads(row[-1])) for row in rows]
+
+    def sample_image(self, sample_id: int) -> bytes:
+        """Return a gallery picture's PNG bytes.
+
+        Raises:
+            LookupError: If the gallery has no such sample.
+        """
+        rows = self._rows(
+            "select image, sha256 from samples where sample_id = ?", int(sample_id)
+        )
+        if not rows:
+            raise LookupError(
+                f"The gallery of collection '{self.name}' has no sample {sample_id}; "
+                "see `samples()` for its ids."
+            )
+        return self._checked(*rows[0])
+
+    def sample_x_0(self, sample_id: int) -> np.ndarray:
+        """Return a gallery picture's clean example or latents, shape (C, H, W)."""
+        return self.array(f"samples/{sample_id}/x_0")
+
+    def sample_trajectory(self, sample_id: int) -> np.ndarray | None:
+        """Return a gallery picture's trajectory, shape (S, ...), or None."""
+        name = f"samples/{sample_id}/trajectory"
+        return self.array(name) if name in self.arrays() else None
+
+    def answer(self, sample_id: int, lens: dict) -> StoredAnswer | None:
+        """Return the precomputed answer for a sample under a lens, or None."""
+        rows = self._rows(
+            "select scores, standard_errors, sha256, value, source from answers "
+            "where sample_id = ? and lens = ?",
+            int(sample_id),
+            lens_key(lens),
+        )
+        if not rows:
+            return None
+        scores, errors, sha256, value, source = rows[0]
+        self._checked(scores + errors, sha256)
+        return StoredAnswer(
+            np.frombuffer(scores, "<f4").astype(np.float64),
+            np.frombuffer(errors, "<f4").astype(np.float64),
+            value,
+            source,
+        )
+
+    def values(self, lens: dict) -> dict[int, float]:
+        """Return the measured value of every sample answered under a lens."""
+        key = lens_key(lens)
+        rows = self._rows("select sample_id, value from answers where lens = ?", key)
+        return dict(rows)
+
+    def lenses(self, sample_id: int) -> list[dict]:
+        """Return the lenses under which a sample has a precomputed answer."""
+        rows = self._rows(
+            "select lens from answers where sample_id = ? order by lens", int(sample_id)
+        )
+        return [json.loads(row[0]) for row in rows]
+
+    def evaluations(self) -> dict[str, dict[str, Any]]:
+        """Return the results of all evaluations: name -> key -> JSON value."""
+        results: dict[str, dict[str, Any]] = {}
+        rows = self._rows("select name, key, value from evaluations order by name, key")
+        for name, key, value in rows:
+            results.setdefault(name, {})[key] = json.loads(value)
+        return results
+
+    def shards(self) -> list[Shard]:
+        """Return the catalogue of the full index, by first position; often empty.
+
+        The files lie at `shard_path`; a collection may travel without them.
+        """
+        rows = self._rows(
+            "select file, first_position, num_examples, layout, dtype, num_bytes, "
+            "sha256 from shards order by first_position"
+        )
+        return [Shard(*row[:3], json.loads(row[3]), *row[4:]) for row in rows]
+
+    def shard_path(self, shard: Shard) -> Path:
+        """Return where a shard file lies, if it came along."""
+        return self.path.parent / shard.file
+
+    def beside(self, kind: str) -> Path:
+        """Return the path of a file beside the collection, after its checksum was met.
+
+        Raises:
+            LookupError: If it did not come along.
+            ValueError: If it is another file.
+        """
+        for shard in self.shards():
+            if shard.layout["kind"] == kind:
+                path = self.shard_path(shard)
+                if not path.is_file():
+                    raise LookupError(
+                        f"The file '{shard.file}' is not beside the collection. Copy "
+                        f"it there, or make it with `{build_command(path)}`."
+                    )
+                if file_sha256(path) != shard.sha256:
+                    raise ValueError(damaged(path, "what the collection was built of"))
+                return path
+        raise LookupError(
+            f"The collection catalogues no {kind}. Build it again with "
+            f"`{build_command(self.path)}`."
+        )
+
+    def denoiser(self) -> bytes:
+        """Return the model's file: from the collection, or a large one from beside it.
+
+        Errors of `beside` pass through.
+        """
+        if "denoiser" in self.arrays():
+            return self.blob("denoiser")
+        return self.beside("denoiser").read_bytes()
+
+    def denoiser_sha256(self) -> str:
+        """Return the checksum of the model's file, which need not have come along."""
+        for shard in self.shards():
+            if shard.layout["kind"] == "denoiser":
+                return shard.sha256
+        return bytes_sha256(self.blob("denoiser"))
+
+    def verify(self) -> None:
+        """Check every checksum, and that no row was lost, added or changed.
+
+        Shard files that did not come along are passed over.
+
+        Raises:
+            ValueError: If anything differs from what was published.
+        """
+        with _plain_errors(self.path):
+            fingerprint = content_fingerprint(self._connection.cursor())
+        if fingerprint != self.fingerprint:
+            raise ValueError(damaged(self.path))
+        for query in (
+            "select image, sha256 from examples",
+            "select image, sha256 from samples",
+            "select scores || standard_errors, sha256 from answers",
+        ):
+            with _plain_errors(self.path):
+                cursor = self._connection.cursor().execute(query)
+                while rows := cursor.fetchmany(256):
+                    for row in rows:
+                        self._checked(*row)
+        for name in self.arrays():
+            self._read_chunks(name)
+        for shard in self.shards():
+            path = self.shard_path(shard)
+            if path.exists() and file_sha256(path) != shard.sha256:
+                raise ValueError(damaged(path))
+
+    def _require_stored(self) -> None:
+        """Refuse a file that would compute, perhaps for ever, what is read of it.
+
+        Raises:
+            ValueError: If it is one.
+        """
+        with _plain_errors(self.path):
+            cursor = self._connection.cursor()
+            said = what_is_computed(cursor, self.path.stat().st_size)
+            known = said or is_ours(cursor, ("meta",))
+        if said:
+            raise ValueError(
+                f"'{self.path.name}' is not read: {said}. Get it again from where it "
+                f"came, or build it with `{build_command(self.path)}`."
+            )
+        if not known:
+            raise ValueError(damaged(self.path))
+
+    def _require_schema(self) -> None:
+        """Refuse a file of another schema version, or with other tables.
+
+        Raises:
+            ValueError: If it is one.
+        """
+        version = self.meta("schema_version")
+        if version != len(SCHEMA_STEPS):
+            raise ValueError(
+                f"'{self.path.name}' has schema version {version}; this program reads "
+                f"version {len(SCHEMA_STEPS)}. Use the program that made it, or build "
+                f"it again with `{build_command(self.path)}`."
+            )
+        with _plain_errors(self.path):
+            if not is_ours(self._connection.cursor()):
+                raise ValueError(damaged(self.path))
+
+    def _rows(self, query: str, *parameters) -> list[tuple]:
+        """Return all rows of a query.
+
+        A connection shared by threads hands one thread another's rows: every call has
+        its own cursor.
+        """
+        with _plain_errors(self.path):
+            return self._connection.cursor().execute(query, parameters).fetchall()
+
+    def _checked(self, data: bytes, sha256: str) -> bytes:
+        """Return the bytes if they have that checksum.
+
+        Raises:
+            ValueError: If they do not.
+        """
+        if bytes_sha256(data) != sha256:
+            raise ValueError(damaged(self.path))
+        return data
+
+    def _read_chunks(self, name: str) -> tuple[str, list[int], bytearray]:
+        """Return dtype, shape and bytes of an array or file.
+
+        Raises:
+            LookupError: If there is nothing of that name.
+        """
+        found = self._rows(
+            "select dtype, shape, sha256 from arrays where name = ?", name
+        )
+        if not found:
+            raise LookupError(
+                f"Collection '{self.name}' has no array '{name}'; it has "
+                f"{_listed(self.arrays())}."
+            )
+        dtype, shape, sha256 = found[0]
+        rows = self._rows("select start, data from chunks where name = ?", name)
+        # A bytearray, so that the array is writable, which torch wants.
+        data = bytearray().join(part for _, part in sorted(rows))
+        self._checked(data, sha256)
+        return dtype, json.loads(shape), data
+
+
+def list_collections(root: Path) -> list[str]:
+    """Return the names of the published collections."""
+    pointers = Path(root).glob("[a-z0-9]*.current")
+    return sorted(path.stem for path in pointers if path.is_file())
+
+
+def find_collection(root: Path, name: str) -> Path:
+    """Return the file of a collection's current version.
+
+    Raises:
+        LookupError: If there is no such collection; the message lists those there are
+            and says how to build one.
+    """
+    root, names = Path(root), list_collections(root)
+    if name not in names:
+        raise LookupError(
+            f"There is no collection '{name}'; there is {_listed(names)}. "
+            + _how_to_build(name if NAME_PATTERN.fullmatch(name) else "glyphs")
+        )
+    file = " ".join((root / f"{name}.current").read_text(errors="replace").split())
+    version = rf"{re.escape(name)}-[0-9a-f]{{12}}\.duckdb"
+    if not re.fullmatch(version, file) or not (root / file).exists():
+        raise LookupError(
+            f"The file '{file[:80]}' that '{name}.current' names is not in its folder. "
+            + _how_to_build(name)
+        )
+    return root / file
+
+
+def content_fingerprint(connection: duckdb.DuckDBPyConnection) -> str:
+    """Return the sha256 of all rows, blobs represented by their checksums."""
+    digest = hashlib.sha256()
+    for query in CONTENT_QUERIES:
+        cursor = connection.execute(query)
+        digest.update(query.encode())
+        while rows := cursor.fetchmany(1024):
+            digest.update("".join(json.dumps(row) + "\n" for row in rows).encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _plain_errors(path: Path) -> Iterator[None]:
+    """Turn any error of DuckDB into one plain sentence.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ValueError: If DuckDB cannot read the file.
+        Error: If the collection is closed or memory runs out; that is no damage.
+    """
+    try:
+        yield
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.ConnectionException | duckdb.OutOfMemoryException):
+            raise
+        if "could not set lock" in str(error).lower():
+            raise ValueError(
+                f"'{path.name}' is being written by another process. Wait until that "
+                "has ended, then open it again."
+            ) from None
+        raise ValueError(damaged(path)) from None
+
+
+def damaged(path: Path, kind: str = "a collection") -> str:
+    """Return the sentence for a file that is not what was published."""
+    return (
+        f"'{path.name}' is damaged or is not {kind}. Get it again from where it came, "
+        f"or build it with `{build_command(path)}`."
+    )
+
+
+def build_command(path: Path) -> str:
+    """Return the command that makes a collection's file, or one beside it."""
+    kinds = "(-eigenvectors|-index|-model|-training-errors)?"
+    named = rf"([a-z0-9][a-z0-9_-]*?){kinds}-[0-9a-f]{{12}}"
+    found = re.match(named, path.name) or re.match(named, path.parent.name)
+    name = found.group(1) if found else "NAME"
+    return f"python -m precompute build --collection {name}"
+
+
+def _how_to_build(name: str) -> str:
+    return f"Build it with `python -m precompute build --collection {name}`."
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none"
+
+
+def bytes_sha256(data: bytes) -> str:
+    """Return the sha256 of bytes, as hexadecimal text."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file of any size."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def lens_key(lens: dict) -> str:
+    """Return the text under which the answers of a lens are stored."""
+    return json.dumps(json.loads(to_json(lens, "lens")), sort_keys=True)
+
+
+def to_json(value: Any, what: str) -> str:
+    """Return a value as standard JSON text; numpy numbers and arrays count as plain.
+
+    Raises:
+        ValueError: If the value has no JSON form.
+    """
+    try:
+        return json.dumps(value, allow_nan=False, default=lambda array: array.tolist())
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{what} cannot be stored as JSON ({error}). Use text, finite numbers, "
+            "lists, dictionaries and None."
+        ) from None
+
+
+def _flat(settings: dict, prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as one level: {"data.limit": 32, ...}."""
+    flat = {}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

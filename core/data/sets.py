@@ -1,0 +1,292 @@
+"""A user's pictures as one parquet file, the same whatever layout they came in.
+
+Every picture is made an upright square of the model's size. Examples are numbered in
+the order of the hashes of their pixels, so that the same pictures get the same ids, and
+with them the same scores, from any layout. Pictures stream through: memory holds a few
+hundred at a time.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from core.columns import free_names
+from core.files.images import fit_square, open_picture
+from core.data.sources.records import Record
+
+ROWS = 256  # read together
+GROUP = 2048  # pictures of a set that are written, and later read, together
+RESERVED = {"id", "image", "sha256", "source_row"}
+SHOWN = 20  # skipped files that a message lists
+
+
+@dataclass
+class Summary:
+    """What was seen of the pictures of a source.
+
+    Attributes:
+        count: How many could be read.
+        sizes: How many have each (width, height).
+        grey: Whether all are.
+        values: How often each value stands in each column; at most `MOST_VALUES` are
+            counted, then the column is None.
+        skipped: (place, reason) of what could not be read.
+        duplicates: (place, place of the earlier one) of those with the very pixels of
+            another.
+        unlike: Places of those among them whose label is another one.
+        dropped: Whether these were left out.
+    """
+
+    MOST_VALUES = 10_000
+
+    count: int = 0
+    sizes: Counter = field(default_factory=Counter)
+    grey: bool = True
+    values: dict[str, Counter | None] = field(default_factory=dict)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    duplicates: list[tuple[str, str]] = field(default_factory=list)
+    unlike: list[str] = field(default_factory=list)
+    dropped: bool = False
+    _first: dict[bytes, tuple[str, str | None]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def add(self, record: Record, picture: Image.Image, digest: bytes) -> bool:
+        """Count a picture that could be read; return whether it is to be used."""
+        label = record.facts.get("label")
+        if digest not in self._first:
+            self._first[digest] = record.place, label
+        else:
+            earlier, earlier_label = self._first[digest]
+            self.duplicates.append((record.place, earlier))
+            if label != earlier_label:
+                self.unlike.append(record.place)
+            if self.dropped:
+                return False
+        self.count += 1
+        self.sizes[picture.size] += 1
+        self.grey = self.grey and is_grey(picture)
+        for column, value in record.facts.items():
+            counter = self.values.setdefault(column, Counter())
+            if counter is not None:
+                counter[value] += 1
+                if len(counter) > self.MOST_VALUES:
+                    self.values[column] = None
+        return True
+
+    def classes(self) -> dict[str, int]:
+        """Return how many pictures each class has, by its name."""
+        return dict(sorted((self.values.get("label") or {}).items()))
+
+
+def picture_of(record: Record) -> Image.Image:
+    """Return a record's picture, upright and in RGB.
+
+    Raises:
+        ValueError: If it is none that can be read, or its source could not get it.
+    """
+    if record.trouble:
+        raise ValueError(record.trouble)
+    if isinstance(record.image, bytes):
+        return open_picture(record.image)
+    pixels = record.image
+    if pixels.shape[2] == 1:
+        pixels = pixels[..., 0]
+    return Image.fromarray(np.ascontiguousarray(pixels)).convert("RGB")
+
+
+def is_grey(picture: Image.Image) -> bool:
+    """Return whether an RGB picture has no colour."""
+    red, green, blue = (np.asarray(band) for band in picture.split())
+    return bool((red == green).all() and (green == blue).all())
+
+
+def readable(
+    records: Iterable[Record], summary: Summary, size: int | None = None
+) -> Iterator[tuple[Record, Image.Image, bytes]]:
+    """Yield (record, picture, hash of its pixels), and note in `summary` what is met.
+
+    Args:
+        records: The source.
+        summary: Counts what was read, and lists what could not be.
+        size: Side of the square that each picture is fitted into; None leaves it.
+    """
+    for record in records:
+        try:
+            picture = picture_of(record)
+        except ValueError as error:
+            summary.skipped.append((record.place, str(error)))
+            continue
+        fitted = picture if size is None else fit_square(picture, size)
+        digest = hashlib.sha256(str(fitted.size).encode() + fitted.tobytes()).digest()
+        if summary.add(record, picture, digest):
+            yield record, fitted, digest
+
+
+def inspect(
+    records: Iterable[Record],
+    progress: Callable[[Iterable], Iterable] = iter,
+    drop_duplicates: bool = False,
+) -> Summary:
+    """Return what is seen of the pictures of a source; a ValueError if nothing is.
+
+    Args:
+        records: The source.
+        progress: Wraps the loop, to show how far it is.
+        drop_duplicates: Whether those with the pixels of an earlier one are left out.
+    """
+    summary = Summary(dropped=drop_duplicates)
+    for _ in progress(readable(records, summary)):
+        pass
+    check_any(summary)
+    return summary
+
+
+def check_any(summary: Summary) -> None:
+    """Raise ValueError if no picture could be read."""
+    if not summary.count:
+        place, reason = summary.skipped[0]
+        raise ValueError(
+            f"None of {len(summary.skipped)} files could be read as a picture. The "
+            f"first, '{place}': {reason}"
+        )
+
+
+def write_set(
+    records: Iterable[Record],
+    folder: Path,
+    name: str,
+    size: int,
+    progress: Callable[[Iterable], Iterable] = iter,
+    drop_duplicates: bool = False,
+) -> tuple[Path, Summary]:
+    """Write the pictures of a source as `NAME-HASH.parquet`.
+
+    The file appears whole or not at all. Columns: `id`, `image` (file bytes), `sha256`
+    of its pixels, `source_row`, and the facts of the records as text. No readable
+    picture is a ValueError.
+
+    Args:
+        records: The source.
+        folder: Where the file goes.
+        name: Of the data set.
+        size: Side of the pictures, pixels.
+        progress: Wraps the loop, to show how far it is.
+        drop_duplicates: Whether those with the pixels of an earlier one are left out.
+
+    Returns:
+        The file, and what was seen on the way.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    summary = Summary(dropped=drop_duplicates)
+    with TemporaryDirectory(dir=folder, prefix=".import-") as scratch:
+        made = Path(scratch) / "sorted.parquet"
+        with open(Path(scratch) / "unsorted", "w+b") as unsorted:
+            places = _put_aside(progress(readable(records, summary, size)), unsorted)
+            check_any(summary)
+            _write_sorted(unsorted, places, sorted(summary.values), made)
+        path = folder / f"{name}-{content_hash(made)}.parquet"
+        os.replace(made, path)
+    return path, summary
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where a picture was put aside; pictures are numbered in this order.
+
+    Attributes:
+        digest: Of its pixels.
+        label: Its label, "" for none.
+        row: Its number in the source.
+        start: Of its facts, as JSON, in the file.
+        picture: Where these end and its bytes begin.
+        end: Of these.
+    """
+
+    digest: bytes
+    label: bytes
+    row: int
+    start: int
+    picture: int
+    end: int
+
+
+def _put_aside(
+    read: Iterable[tuple[Record, Image.Image, bytes]], file: BinaryIO
+) -> list[Place]:
+    """Write facts and pictures one after the other.
+
+    In memory stays what a picture is numbered by, not the picture.
+
+    Returns:
+        Where they are, in the order of their numbers.
+    """
+    places = []
+    for row, (record, picture, digest) in enumerate(read):
+        start = file.tell()
+        file.write(json.dumps(record.facts).encode())
+        middle = file.tell()
+        picture.save(file, "WEBP", lossless=True)
+        label = record.facts.get("label", "").encode(errors="surrogatepass")
+        places.append(Place(digest, label, row, start, middle, file.tell()))
+    return sorted(places)
+
+
+def _write_sorted(
+    unsorted: BinaryIO, places: list[Place], facts: list[str], made: Path
+) -> None:
+    """Write the pictures in the order of their places, with ids from 0.
+
+    Args:
+        unsorted: Of `_put_aside`.
+        places: In order.
+        facts: Names of those that become columns, "" where a picture has none.
+        made: The parquet file.
+    """
+    names = free_names(facts, RESERVED)
+    texts = [(name, pa.string()) for name in names.values()]
+    schema = pa.schema([
+        ("id", pa.int64()),
+        ("image", pa.binary()),
+        ("sha256", pa.string()),
+        ("source_row", pa.int64()),
+        *texts,
+    ])
+    numbered = enumerate(places)
+    with pq.ParquetWriter(made, schema, compression="zstd") as writer:
+        while some := list(islice(numbered, GROUP)):
+            rows = []
+            for number, place in some:
+                unsorted.seek(place.start)
+                own = json.loads(unsorted.read(place.picture - place.start))
+                rows.append({
+                    "id": number,
+                    "image": unsorted.read(place.end - place.picture),
+                    "sha256": place.digest.hex(),
+                    "source_row": place.row,
+                    **{name: own.get(fact, "") for fact, name in names.items()},
+                })
+            writer.write_table(pa.Table.from_pylist(rows, schema))
+
+
+def content_hash(path: Path) -> str:
+    """Return 12 hex digits of what a set holds, whatever its bytes on disk."""
+    digest, table = hashlib.sha256(), pq.ParquetFile(path)
+    # The hash of the pixels stands for the picture, whose bytes need not be read.
+    columns = [name for name in table.schema_arrow.names if name != "image"]
+    for batch in table.iter_batches(ROWS, columns=columns):
+        for row in batch.to_pylist():
+            digest.update(json.dumps(row, sort_keys=True).encode())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""One image asked: the loaded model, its query gradient, and CLIP."""

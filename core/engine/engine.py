@@ -1,0 +1,519 @@
+"""The part of an explorer that needs the model: generate, encode, measure, score.
+
+Loading torch and diffusers takes seconds, so `core.explorer.explorer` imports this file
+only when a question needs it. Knows nothing about pages or stored answers.
+"""
+
+import gc
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.answers import Answer, Progress, Query, Uncertainty, steps
+from core.collection.store import Collection, file_sha256
+from core.curvature.fit import Eigenbasis
+from core.engine.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
+from core.engine.query import (
+    QueryGradient,
+    band_gradients,
+    query_gradient,
+    query_value,
+    timestep_costs,
+)
+from core.files.images import decode_picture
+from core.index.sketch import packed_products
+from core.lenses import METHODS, Lens
+from core.measure.costs import noise_weights, region_mask
+from core.measure.draws import keyed_generator
+from core.measure.likelihood import log_probability
+from core.measure.outputs import journey_features
+from core.model.checkpoint import denoiser_from_bytes
+from core.model.denoiser import Denoiser, Subject, Trajectory, invert, to_pixels
+from core.model.parameters import Layout, parameter_layout
+from core.scores.baselines import latent_similarity, pixel_similarity
+from core.scores.beside import open_eigenbasis
+from core.scores.group_errors import find_uncertainty
+from core.scores.method_files import FILE_OF, find_method
+from core.scores.scoring import Scores, Scoring
+
+KEPT_BYTES = 768e6  # of query gradients: 30 MB each for two million parameters
+KEPT_TRAJECTORIES = 8
+INVERSION_STEPS = 100
+ENCODED_AT_ONCE = 64  # pictures
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One query's scores and what was measured of it.
+
+    Attributes:
+        scores: Of all training examples.
+        value: The measured cost; NaN where a method measures none.
+        value_error: Its standard error, NaN where there is none.
+    """
+
+    scores: Scores
+    value: float
+    value_error: float
+
+
+class Recent:
+    """Results by what they depend on; those not asked for the longest go first.
+
+    Args:
+        room: What the kept results may measure together; the latest always stays.
+        measure: What one result measures.
+    """
+
+    def __init__(self, room: float, measure: Callable[[Any], float]):
+        self._room, self._measure = room, measure
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the result for a key, making it where it is not kept."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        self._kept.move_to_end(key)
+        while len(self._kept) > 1 and self._used() > self._room:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+    def _used(self) -> float:
+        return sum(map(self._measure, self._kept.values()))
+
+
+class Engine:
+    """The model of a collection, and what is measured of pictures with it.
+
+    It answers one question at a time, whichever threads ask.
+
+    Args:
+        collection: An open collection.
+    """
+
+    def __init__(self, collection: Collection):
+        self.collection = collection
+        self.settings = collection.meta("settings")
+        self.seed = int(self.settings["seed"])
+        self._lock = threading.RLock()
+        self._gradients = Recent(
+            KEPT_BYTES, lambda found: sum(one.folds.nbytes for one in found)
+        )
+        self._journeys = Recent(KEPT_BYTES, lambda features: features.nbytes)
+        self._trajectories = Recent(KEPT_TRAJECTORIES, lambda trajectory: 1)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        # What the imports made stays for good. A server that collects garbage after
+        # every page run would walk through it: half a second each, all threads halted.
+        gc.freeze()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the model for a `with` block, at the number of threads for answers.
+
+        One core stays free for the pages and the browser: threads of one product wait
+        for each other by spinning, which takes most of the time when none is free. The
+        number is set for the thread that asks, since each has its own and the last bits
+        of a product depend on it: every thread and every program gets one answer.
+        """
+        with self._lock:
+            torch.set_num_threads(max(1, (os.cpu_count() or 2) - 1))
+            yield
+
+    @cached_property
+    def denoiser(self) -> Denoiser:
+        """The diffusion model, on the fastest device there is."""
+        denoiser = denoiser_from_bytes(self.collection.denoiser())
+        return denoiser.to(self.device)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layers that count."""
+        return parameter_layout(self.denoiser.unet)
+
+    @cached_property
+    def basis(self) -> Eigenbasis:
+        """The Kronecker eigenbasis, from the file beside the collection."""
+        return open_eigenbasis(self.collection, self.layout).to(self.device)
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        """All that turns query gradients into scores."""
+        return Scoring(self.collection, self.basis)
+
+    @cached_property
+    def clip(self):
+        """The CLIP model that made the collection's embeddings.
+
+        Raises:
+            ValueError: If the model file is another one.
+        """
+        facts, digest = self.collection.meta("clip"), file_sha256(GLYPHS_CLIP_PATH)
+        if digest != facts["sha256"]:
+            raise ValueError(
+                f"The pictures were embedded by CLIP model {facts['sha256'][:12]}, but "
+                f"'{GLYPHS_CLIP_PATH.name}' is {digest[:12]}. Build the "
+                "collection again."
+            )
+        return load_clip(device=str(self.device))
+
+    def warm_up(self) -> None:
+        """Load and compile everything that an influence answer needs."""
+        with self._alone():
+            _ = self.denoiser, self.scoring.noise
+            sketched = self.scoring.sketched
+            nothing = torch.zeros(1, 8 * sketched.bits.shape[1])
+            packed_products(nothing, sketched.bits[:1], sketched.scales[:1])
+        gc.freeze()  # what was loaded and compiled since stays for good, too
+
+    def encode(self, pixels: np.ndarray) -> np.ndarray:
+        """Return x_0 of a picture (C, H, W) in uint8, float32."""
+        return self._encode(pixels[None])[0]
+
+    def _encode(self, pixels: np.ndarray) -> np.ndarray:
+        """Return x_0 of pictures (B, C, H, W) in uint8, float32."""
+        images = torch.from_numpy(pixels.copy()).float() / 127.5 - 1
+        with self._alone():
+            return self.denoiser.encode(images.to(self.device)).cpu().numpy()
+
+    def generate(
+        self,
+        label: int | None,
+        seed: int,
+        sampler: str,
+        num_steps: int,
+        guidance_scale: float,
+        on_step: Callable[[int, int], None] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return a new sample: x_0 (C', H', W') and its picture (C, H, W) in uint8."""
+        with self._alone():
+            trajectory = self._sample(
+                label, seed, sampler, num_steps, guidance_scale, on_step
+            )
+            x_0 = trajectory.states[-1]
+            image = self.denoiser.decode(x_0[None].to(self.device))[0]
+        return x_0.numpy(), to_pixels(image)
+
+    def _sample(
+        self, label, seed, sampler, num_steps, guidance_scale, on_step
+    ) -> Trajectory:
+        """Return the trajectory of a sample, equal for equal settings."""
+        return self.denoiser.sample(
+            [keyed_generator(self.seed, "sample", seed)],
+            None if label is None else torch.tensor([label]),
+            sampler,
+            num_steps,
+            guidance_scale=guidance_scale,
+            on_step=on_step,
+        )[0]
+
+    def cost(self, method: str) -> tuple[float, float]:
+        """Return the seconds and bytes of what a method needs; NaN where not recorded.
+
+        A method whose file did not come along raises a LookupError.
+        """
+        costs, facts = self.collection.meta("costs"), None
+        if METHODS[method].kind == "similarity":
+            return float("nan"), self.embeddings.nbytes if method == "clip" else 0.0
+        if method in FILE_OF and method != "gradient":
+            facts = find_method(self.collection, method)[1]
+        dim = self.collection.meta("sketch")["dim"]
+        sketch = dim // 8 * len(self.collection.labels())
+        if facts is None:
+            curvature = 0.0 if method == "gradient" else costs["curvature"]
+            kinds = {s.layout["kind"]: s.num_bytes for s in self.collection.shards()}
+            return costs["gradients"] + curvature, kinds["eigenvectors"] + sketch
+        # Features with draws of their own need none of the collection's gradients.
+        alone = facts["settings"]["method"].get("source") == "own draws"
+        seconds = facts["seconds"] + (0.0 if alone else costs["gradients"])
+        return seconds, facts["bytes"] + (0 if "projection" in facts else sketch)
+
+    # --- what is measured ------------------------------------------------------------
+
+    def x_0(self, query: Query) -> np.ndarray:
+        """Return the clean example of a query, shape (C, H, W), float32."""
+        if query.x_0 is not None:
+            return query.x_0
+        if query.kind == "gallery":
+            return self.collection.sample_x_0(query.facts["sample_id"])
+        return self.encode(query.pixels)
+
+    def subject(
+        self, query: Query, with_steps: bool, progress: Progress | None = None
+    ) -> Subject:
+        """Return a query as the model sees it.
+
+        Args:
+            query: The picture.
+            with_steps: Whether the steps in which it was drawn are needed.
+            progress: Called after every step; may raise to stop.
+        """
+        subject = Subject(torch.from_numpy(self.x_0(query)), query.label)
+        if not with_steps:
+            return subject
+        trajectory = self._trajectories.get(
+            query.key, lambda: self._trajectory(query, subject, progress)
+        )
+        if not query.drawn:  # the path of inversion, as if DDPM had taken it
+            return replace(subject, trajectory=trajectory, sampler="ddpm")
+        return replace(
+            subject,
+            trajectory=trajectory,
+            sampler=query.facts["sampler"],
+            guidance_scale=query.facts["guidance_scale"],
+        )
+
+    def _trajectory(
+        self, query: Query, subject: Subject, progress: Progress | None
+    ) -> Trajectory:
+        """Return the steps that drew a query, drawn again, or approximate ones."""
+        if not query.drawn:
+            on_step = steps(progress, "Finding approximate steps")
+            return invert(self.denoiser, subject, INVERSION_STEPS, on_step)
+        facts = query.facts
+        return self._sample(
+            query.label,
+            facts["seed"],
+            facts["sampler"],
+            facts["num_steps"],
+            facts["guidance_scale"],
+            steps(progress, "Drawing it again"),
+        )
+
+    def mask(self, region: tuple[int, int, int, int] | None) -> Tensor | None:
+        """Return which entries of a clean example a region means; None for None."""
+        return None if region is None else region_mask(self.denoiser, region)[0]
+
+    def region_note(self, region: tuple[int, int, int, int]) -> str:
+        """Return what part of the model's picture a box stands for, in words."""
+        return region_mask(self.denoiser, region)[1]
+
+    def gradients(
+        self,
+        query: Query,
+        lens: Lens,
+        edges: tuple[int, ...] | None = None,
+        progress: Progress | None = None,
+        on_half: Callable[[QueryGradient], None] | None = None,
+    ) -> list[QueryGradient]:
+        """Return the rotated gradients of a query's measurement; the latest are kept.
+
+        Lenses that differ only in method, damping or form share them.
+
+        Args:
+            query: The picture.
+            lens: Names measurement, timesteps, region and draws.
+            edges: Bounds of bands of timesteps, a gradient for each; None for one
+                gradient over the lens's timesteps.
+            progress: Called after every part; may raise to stop.
+            on_half: As in `query_gradient`; never called for bands.
+        """
+        measurement = METHODS[lens.method].measurement or lens.measurement
+        arguments = (measurement, lens.num_draws, lens.timesteps, lens.region, edges)
+        return self._gradients.get(
+            (query.key, *arguments),
+            lambda: self._new_gradients(query, *arguments, progress, on_half),
+        )
+
+    def _new_gradients(
+        self, query, measurement, num_draws, timesteps, region, edges, progress, on_half
+    ) -> list[QueryGradient]:
+        subject = self.subject(query, measurement == "trajectory", progress)
+        common = self.denoiser, self.basis, subject, measurement, num_draws, self.seed
+        more = {"mask": self.mask(region), "on_step": steps(progress, "Measuring")}
+        if edges is None:
+            found = [query_gradient(*common, timesteps, **more, on_half=on_half)]
+        else:
+            found = band_gradients(*common, list(edges), **more)
+        return [replace(one, folds=one.folds.cpu()) for one in found]
+
+    def value(
+        self, query: Query, lens: Lens, progress: Progress | None = None
+    ) -> tuple[float, float]:
+        """Return what a lens measures of a query, and its standard error."""
+        with self._alone():
+            subject = self.subject(query, lens.measurement == "trajectory", progress)
+            if lens.measurement == "log-probability":
+                on_step = steps(progress, "Following the flow")
+                value, error = log_probability(
+                    self.denoiser, subject, self.seed, on_step=on_step
+                )
+                return -value, error  # a cost, as all that is measured
+            return query_value(
+                self.denoiser,
+                subject,
+                lens.measurement,
+                lens.num_draws,
+                self.seed,
+                lens.timesteps,
+                self.mask(lens.region),
+                steps(progress, "Measuring"),
+            )
+
+    def noise_weights(self) -> dict[str, np.ndarray]:
+        """Return what each timestep counts for, (T,), by measurement."""
+        with self._alone():
+            weights = noise_weights(self.denoiser)
+        return {name: values.cpu().numpy() for name, values in weights.items()}
+
+    def timestep_costs(
+        self, query: Query, lens: Lens, progress: Progress | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return timesteps, costs and weights of a lens's draws, each of shape (S,)."""
+        with self._alone():
+            found = timestep_costs(
+                self.denoiser,
+                self.subject(query, lens.measurement == "trajectory", progress),
+                lens.measurement,
+                lens.num_draws,
+                self.seed,
+                self.mask(lens.region),
+                steps(progress, "Measuring"),
+            )
+            return tuple(values.numpy() for values in found)
+
+    # --- scores ----------------------------------------------------------------------
+
+    def scored(
+        self,
+        query: Query,
+        lens: Lens,
+        edges: tuple[int, ...] | None = None,
+        progress: Progress | None = None,
+        early: Callable[[Scored], None] | None = None,
+    ) -> list[Scored]:
+        """Return the scores of all training pictures: once, or for bands of timesteps.
+
+        Args:
+            query: The picture.
+            lens: How to ask.
+            edges: Bounds of the bands; None for the lens's timesteps as a whole.
+            progress: Called after every part; may raise to stop.
+            early: Called with the scores by half of the draws, where they are measured
+                now and quick to score.
+        """
+
+        def on_half(half: QueryGradient) -> None:
+            (scores,) = self.scoring.scores(lens, [half.folds.cpu()])
+            early(Scored(scores, half.value, half.value_error))
+
+        quick = METHODS[lens.method].has_errors and lens.form != "full"
+        with self._alone():
+            if lens.method == "journey-trak":
+                return self._journey(query, lens, edges, progress)
+            self.scoring.require(lens)
+            wanted = on_half if early is not None and quick else None
+            measured = self.gradients(query, lens, edges, progress, wanted)
+            found = self.scoring.scores(
+                lens,
+                [one.folds for one in measured],
+                steps(progress, "Reading the index"),
+            )
+            return [
+                Scored(scores, one.value, one.value_error)
+                for scores, one in zip(found, measured, strict=True)
+            ]
+
+    def uncertainty(
+        self, query: Query, answer: Answer, progress: Progress | None = None
+    ) -> Uncertainty:
+        """Return what is uncertain about the scores of a query.
+
+        Args:
+            query: The picture.
+            answer: What was answered about it.
+            progress: Called after every part; may raise to stop.
+        """
+        lens = answer.lens
+        scores = Scores(answer.scores, answer.standard_errors, answer.source)
+        with self._alone():
+            self.scoring.require(lens)
+            (measured,) = self.gradients(query, lens, progress=progress)
+            return find_uncertainty(self.scoring, lens, measured.folds, scores)
+
+    def _journey(self, query, lens, edges, progress) -> list[Scored]:
+        """Return Journey-TRAK's scores, added up over the steps of each band."""
+        file = self.scoring.method_file(lens.method)
+        subject = self.subject(query, True, progress)
+        start, stop = lens.timesteps or (0, self.denoiser.num_train_timesteps)
+        edges = edges or (start, stop)
+        features = self._journeys.get(
+            (query.key, lens.num_draws, lens.region),
+            lambda: journey_features(
+                self.denoiser,
+                self.basis,
+                file.projection,
+                subject.trajectory,
+                query.label,
+                draws_per_step(lens.num_draws, len(subject.trajectory.timesteps)),
+                self.seed,
+                subject.guidance_scale,
+                self.mask(lens.region),
+                steps(progress, "Measuring every step"),
+            ),
+        )
+        rows = self.scoring.feature_scores(lens, features)
+        band = np.digitize(subject.trajectory.timesteps.numpy(), edges) - 1
+        nothing = np.full(rows.shape[1], np.nan)
+        return [
+            Scored(
+                Scores(rows[band == number].sum(0), nothing, "projection"),
+                float("nan"),
+                float("nan"),
+            )
+            for number in range(len(edges) - 1)
+        ]
+
+    # --- similarity ------------------------------------------------------------------
+
+    def similarity(self, query: Query, method: str) -> np.ndarray:
+        """Return how alike all training pictures are to a query, shape (N,)."""
+        with self._alone():
+            if method == "clip":
+                embedded = self.clip.embed_images(query.pixels[None])
+                scores = clip_similarity(embedded, self.embeddings)
+            elif method == "pixel":
+                scores = pixel_similarity(query.pixels[None], self.training_pixels)
+            else:
+                scores = latent_similarity(self.x_0(query)[None], self.training_x_0)
+            return scores[0].astype(np.float64)
+
+    def text_scores(self, text: str) -> np.ndarray:
+        """Return the CLIP similarity of a text with all examples, shape (N,)."""
+        with self._alone():
+            query = self.clip.embed_texts([text])
+        return clip_similarity(query, self.embeddings)[0].astype(np.float64)
+
+    @cached_property
+    def embeddings(self) -> np.ndarray:
+        """CLIP embeddings of all examples, shape (N, D)."""
+        return self.collection.array("clip")
+
+    @cached_property
+    def training_pixels(self) -> np.ndarray:
+        """All training pictures, uint8, shape (N, C, H, W)."""
+        data = self.settings["data"]
+        shape = data["channels"], data["image_size"], data["image_size"]
+        pictures = self.collection.images(self.collection.examples().index)
+        return np.stack([decode_picture(picture, shape) for picture in pictures])
+
+    @cached_property
+    def training_x_0(self) -> np.ndarray:
+        """Clean examples of all training pictures, float32, shape (N, C', H', W')."""
+        parts = np.array_split(
+            self.training_pixels, -(-len(self.training_pixels) // ENCODED_AT_ONCE)
+        )
+        return np.concatenate([self._encode(part) for part in parts])
+
+
+def draws_per_step(num_draws: int, num_steps: int) -> int:
+    """Return how many draws each sampling step gets: at least one opposite pair."""
+    return max(2, num_draws // num_steps // 2 * 2)

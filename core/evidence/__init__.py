@@ -1,0 +1,1 @@
+"""What retraining measured, one file for each question."""

@@ -1,0 +1,84 @@
+"""Samples that models without some of the pictures drew again, from the same seeds.
+
+Knows the evidence; no page and no model.
+"""
+
+import numpy as np
+import pandas as pd
+
+from core.evidence.stored import (
+    NOTHING,
+    RANDOM,
+    Evidence,
+    control_share,
+    groups_left_out,
+)
+
+Pictures = dict[int, np.ndarray]  # sample id -> uint8, shape (C, H, W)
+
+
+def pictures_of(rows: pd.DataFrame) -> Pictures:
+    """Return the pictures of rows that have one for each sample."""
+    return {
+        int(row.sample_id): np.frombuffer(row.pixels, np.uint8).reshape(row.shape)
+        for row in rows.itertuples()
+    }
+
+
+def removal_rows(evidence: Evidence, fraction: float) -> list[tuple[str, Pictures]]:
+    """Return what became of samples without what matters most for each of them.
+
+    Returns:
+        Per method its name and the pictures of the samples it was done for. The first
+        is `NOTHING`, the same training with every picture, the second `RANDOM`, the
+        first random removal. Empty where nothing was removed or drawn.
+    """
+    drawn = evidence.pictures.query("kind == 'removed' and seed == 0")
+    removed = drawn[drawn["fraction"] == fraction]
+    own = removed[removed["about"] == removed["sample_id"]]
+    own = own[~own["method"].isin([NOTHING, RANDOM])]
+    samples = own["sample_id"].unique()
+    if not len(samples):
+        return []
+    parts = {
+        NOTHING: drawn[drawn["method"] == NOTHING],
+        RANDOM: removed[(removed["method"] == RANDOM) & (removed["about"] == 0)],
+        **dict(tuple(own.groupby("method", sort=False))),
+    }
+    return [
+        (name, pictures_of(part[part["sample_id"].isin(samples)]))
+        for name, part in parts.items()
+    ]
+
+
+def group_rows(evidence: Evidence) -> list[tuple[str, Pictures]]:
+    """Return what became of samples without whole groups of pictures.
+
+    Returns:
+        Per group its name and the pictures. The first is `NOTHING`, the same training
+        with every picture; `RANDOM` follows where models without as many random
+        pictures were drawn, the first of them. Empty where no group was left out, or
+        one of the two is not drawn.
+    """
+    drawn = evidence.pictures.query("kind == 'removed' and seed == 0")
+    names = groups_left_out(drawn)
+    if not names or NOTHING not in set(drawn["method"]):
+        return []
+    shares = drawn[drawn["method"].isin(names)]["fraction"].map(control_share)
+    random = drawn[(drawn["method"] == RANDOM) & (drawn["about"] == 0)]
+    random = random[random["fraction"] == shares.max()]
+    parts = {NOTHING: drawn[drawn["method"] == NOTHING]}
+    if len(random):
+        parts[RANDOM] = random
+    parts |= {name: drawn[drawn["method"] == name] for name in names}
+    return [(name, pictures_of(part)) for name, part in parts.items()]
+
+
+def disjoint_rows(evidence: Evidence) -> list[tuple[int, int, Pictures]]:
+    """Return what pairs of models drew: (pictures trained on, 0 or 1, samples)."""
+    drawn = evidence.pictures.query("kind == 'disjoint'")
+    count = evidence.recipe["num_examples"]
+    return [
+        (int(fraction * count), int(side), pictures_of(part))
+        for (fraction, side), part in drawn.groupby(["fraction", "subset"])
+    ]

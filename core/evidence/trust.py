@@ -1,0 +1,220 @@
+"""How far one lens's scores were tested by retraining, in one figure and in words.
+
+What stands beside every score in the app. Knows the evidence; no page and no model.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.evidence.evaluation import FEWEST_HALVES, size_of_changes
+from core.evidence.stored import (
+    OWN,
+    PREDICTED_BY,
+    Evidence,
+    ceiling,
+    default_lens,
+    figures,
+)
+from core.files.texts import minus
+from core.lenses import METHODS, Lens
+
+UNTESTED = "not tested by retraining"
+SAME_DAMPING = 1e-3  # relative difference below which two dampings are one
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How well a lens ranked random subsets of this collection.
+
+    Attributes:
+        lds: Mean over samples of the rank correlation between predicted and measured
+            cost (Eq. 13), in [-1, 1]; 0 is chance.
+        standard_error: Of that mean, over samples.
+        subset_error: The error that comes from having few subsets (jackknife).
+        ceiling: The LDS of exact retraining with another seed; NaN where that was not
+            measured.
+        ceiling_error: Its standard error over samples.
+        ceiling_subsets: Retrained models that it rests on.
+        size: How many times a predicted change was measured (the slope, see
+            `core.evidence.evaluation.size_of_changes`); NaN for scores that predict no
+            size.
+        num_samples: Samples it rests on.
+        num_subsets: Retrained models it rests on.
+        note: What was tested in place of these scores, a sentence; often "".
+    """
+
+    lds: float
+    standard_error: float
+    subset_error: float
+    ceiling: float
+    num_samples: int
+    num_subsets: int
+    note: str = ""
+    ceiling_error: float = float("nan")
+    ceiling_subsets: int = 0
+    size: float = float("nan")
+
+    @property
+    def words(self) -> str:
+        """The figure as it stands beside a score."""
+        said = f"LDS of this lens here: {plus_minus(self.lds, self.standard_error)}"
+        if np.isfinite(self.ceiling):
+            said += f" (ceiling {number(self.ceiling)})"
+        if np.isfinite(self.size):
+            said += f"; sizes × {minus(f'{self.size:.2g}')}"
+        return said
+
+    @property
+    def meaning(self) -> str:
+        """What the figure is and rests on, in sentences."""
+        said = (
+            f"The model was trained again on {self.num_subsets} random halves of the "
+            "pictures. LDS is the rank correlation between the change that the scores "
+            f"predict and the change measured, over {self.num_samples} samples: 1 is "
+            "the same order, 0 is chance."
+        )
+        if np.isfinite(self.subset_error):
+            said += (
+                " ± is the standard error over samples; so few halves add "
+                f"{number(self.subset_error)}."
+            )
+        if np.isfinite(self.ceiling):
+            said += (
+                " The ceiling is exact retraining with another seed, "
+                f"{plus_minus(self.ceiling, self.ceiling_error)} over "
+                f"{self.ceiling_subsets} of the halves."
+            )
+        if np.isfinite(self.size):
+            said += (
+                f" Changes measured were {minus(f'{self.size:.2g}')} times those "
+                "predicted: the order is what was tested, not the size."
+            )
+        return f"{said} {self.note}".strip() + " More on the page Evidence."
+
+
+def reliability(quality: dict, lens: Lens, source: str) -> str:
+    """Return how reliable a lens's rankings were when the collection was built.
+
+    Args:
+        quality: What was measured then.
+        lens: How the scores were asked.
+        source: Where they come from, as in an answer.
+
+    Returns:
+        A sentence; "" for a lens that was not tested then.
+    """
+    if lens.canonical() != Lens(num_draws=lens.num_draws):
+        return ""  # only the standard lens was tested when the collection was built
+    again = "sketch_again" if source == "sketch" else "exact_again"
+    said = {again: "asked again with all noise new, its order agrees to"}
+    if quality.get(again) is None:
+        said = {
+            "reliability": "with other draws of the training gradients, its order "
+            "agrees to"
+        }
+    if source == "sketch":
+        said["sketch_agreement"] = "the sketch agrees with the exact order to"
+    tests = [
+        f"{what} {number(quality[name])}"
+        for name, what in said.items()
+        if quality.get(name) is not None
+    ]
+    return f"Tested on the gallery: {'; '.join(tests)} (Spearman)." if tests else ""
+
+
+def size_note(lens: Lens, tested: Trust | None) -> str:
+    """Return what a predicted change is worth as a size, "" where none is predicted."""
+    if lens.kind != "influence":
+        return ""
+    if tested is None or not np.isfinite(tested.size):
+        return "Read the order, not the size: that was not tested by retraining."
+    times = minus(f"{tested.size:.2g}")
+    return (
+        f"Read the order, not the size: retraining finds {times} times the change that "
+        "is predicted."
+    )
+
+
+def number(value: float) -> str:
+    """Return a correlation with two digits, e.g. "−0.04"."""
+    return minus(f"{round(float(value), 2) + 0.0:.2f}")  # no "-0.00"
+
+
+def plus_minus(value: float, error: float) -> str:
+    """Return a correlation with its standard error; no error, no ±."""
+    return f"{number(value)} ± {error:.2f}" if np.isfinite(error) else number(value)
+
+
+def lens_trust(
+    evidence: Evidence,
+    method: str,
+    measurement: str,
+    timesteps: tuple[int, int] | None = None,
+    damping: float | None = None,
+    source: str = "",
+) -> Trust | None:
+    """Return how well a lens ranked subsets, or None where it was not tested.
+
+    Args:
+        evidence: Of the collection.
+        method: How the training pictures were scored.
+        measurement: What the scores are about, and what was measured.
+        timesteps: Half-open range that both are about; None for all.
+        damping: Of the scores; None for the method's own.
+        source: Where the scores come from, as in an answer. "sketch" is tested as such
+            where it was, else by what the collection keeps.
+    """
+    low, high = timesteps or (-1, -1)
+    try:
+        target = evidence.target(measurement, low, high)
+        varied = {
+            "low": low,
+            "high": high,
+            "damping": _stored_damping(evidence, method, damping),
+        }
+        found = _tested(evidence, method, measurement, target, varied, source)
+    except (LookupError, ValueError):  # not measured, or scores that rank nothing
+        return None
+    if found is None or not np.isfinite(found["lds"]):
+        return None
+    best = ceiling(evidence, measurement) if timesteps is None else None
+    if best is None:
+        return Trust(**found, ceiling=float("nan"))
+    return Trust(
+        **found,
+        ceiling=best["lds"],
+        ceiling_error=best["standard_error"],
+        ceiling_subsets=best["num_subsets"],
+    )
+
+
+def _tested(evidence, method, measurement, target, varied, source) -> dict | None:
+    """Return the LDS and what it rests on, of the first such lens that was scored."""
+    for form in dict.fromkeys((source, "")):
+        for scored in (PREDICTED_BY.get(measurement, measurement), OWN):
+            lens = default_lens(evidence, method, scored) | varied
+            predicted = evidence.predicted(lens | {"variant": form}, target)
+            if predicted is not None and target.shape[1] >= FEWEST_HALVES:
+                kept = evidence.recipe.get("form", source)
+                other = source == "sketch" and form == "" and kept != "sketch"
+                note = "Tested were scores from the full index." if other else ""
+                found = figures(predicted, target.to_numpy()) | {"note": note}
+                if method in METHODS and METHODS[method].kind == "influence":
+                    found["size"] = size_of_changes(predicted, target.to_numpy())
+                return found
+    return None
+
+
+def _stored_damping(evidence: Evidence, method: str, damping: float | None) -> float:
+    """Return how a damping is stored: NaN is the method's own.
+
+    One that was not swept is returned as it is, and no scores will be found.
+    """
+    own = evidence.recipe["dampings"].get(method, {}).get("own")
+    if damping is None or (own and np.isclose(damping, own, SAME_DAMPING, 0)):
+        return float("nan")
+    rows = evidence.scores["method"] == method
+    swept = evidence.scores.loc[rows, "damping"].dropna().unique()
+    near = swept[np.isclose(swept, damping, SAME_DAMPING, 0)]
+    return float(near[0]) if len(near) else damping

@@ -1,0 +1,1 @@
+"""Bytes in and out: whole files, images, text for people, notices of running work."""

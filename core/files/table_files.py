@@ -1,0 +1,50 @@
+"""A table in one file that is known to be whole: parquet with a checksum of its cells.
+
+Knows nothing of what the table means.
+"""
+
+import hashlib
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from core.files.whole import Damaged, written_whole
+
+CHECKSUM = b"sha256"
+# What reading a damaged table may end in; Arrow has errors that are none of the others.
+DAMAGE = (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException)
+
+
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a table without its index; it appears whole or not at all."""
+    made = pa.Table.from_pandas(table, preserve_index=False)
+    facts = (made.schema.metadata or {}) | {CHECKSUM: cells_sha256(made).encode()}
+    with written_whole(path) as file:
+        pq.write_table(made.replace_schema_metadata(facts), file, compression="zstd")
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Return a table, every cell as it was written.
+
+    Raises:
+        Damaged: If it is not whole. A table of before there were checksums has none.
+    """
+    try:
+        found = pq.read_table(path, partitioning=None)
+        wanted = (found.schema.metadata or {}).get(CHECKSUM)
+        if wanted is not None and wanted != cells_sha256(found).encode():
+            raise Damaged(path.name)
+        return found.to_pandas()
+    except DAMAGE as error:
+        raise Damaged(path.name) from error
+
+
+def cells_sha256(table: pa.Table) -> str:
+    """Return the checksum of all columns' names and cells, and of what pandas noted."""
+    noted = (table.schema.metadata or {}).get(b"pandas", b"")
+    found = hashlib.sha256(noted)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        found.update(repr((name, column.to_pylist())).encode())
+    return found.hexdigest()

@@ -1,0 +1,1 @@
+"""Training gradients on disk, compressed, and their products with a query (App. F)."""

@@ -1,0 +1,387 @@
+"""What is measured of a picture: a cost, in squared errors or in nats.
+
+All measurements are costs, so that a positive influence always reads "removing it
+raises the cost". The loss, the noise loss and the negative ELBO are means over
+timesteps and noise, estimated from draws: each is a function that returns one cost per
+draw. The trajectory's is a sum over the steps that drew the picture, without Monte
+Carlo error. Holds the terms of Ho et al. (2020), eq. 5. Knows nothing about gradients.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from diffusers import AutoencoderKL, VQModel
+from torch import Tensor
+
+from core.measure.draws import Draws
+from core.model.denoiser import Denoiser, Subject, previous_timesteps
+from core.model.patch_autoencoder import PatchAutoencoder
+
+PIXEL = 1 / 255  # half of the distance between neighbouring 8-bit values in [-1, 1]
+
+
+def loss(
+    denoiser: Denoiser,
+    x_0: Tensor,
+    label: int | None,
+    draws: Draws,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Return the training loss of one example at every draw.
+
+    Its mean is the loss of the display after Eq. 2, in the prediction the model was
+    trained with: squared errors summed over C, H, W.
+
+    Args:
+        denoiser: The model.
+        x_0: Clean example, shape (C, H, W). It is mirrored as stored where `draws.flip`
+            says so, which is exact for pixels; latent models are trained without flips.
+        label: Class index; None means no label.
+        draws: S draws, on the device of the model.
+        mask: Which summands count, boolean, shape (H, W); None means all.
+
+    Returns:
+        Costs, shape (S,).
+    """
+    errors = denoiser.errors(*noising(denoiser, x_0, label, draws))
+    return masked_total(errors.square(), mask)
+
+
+def noise_loss(
+    denoiser: Denoiser,
+    x_0: Tensor,
+    label: int | None,
+    draws: Draws,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Return the squared error of the predicted noise (Eq. 2) at every draw, (S,).
+
+    The paper's loss for any model. It differs from `loss` for one that was trained to
+    predict something else, by a factor that depends on the timestep alone. The
+    arguments are those of `loss`.
+    """
+    errors = denoiser.noise_errors(*noising(denoiser, x_0, label, draws))
+    return masked_total(errors.square(), mask)
+
+
+def elbo(
+    denoiser: Denoiser,
+    x_0: Tensor,
+    label: int | None,
+    draws: Draws,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Return the terms of the negative ELBO at every draw, in nats, shape (S,).
+
+    Ho et al. (2020), eq. 5: their mean over all timesteps and noise, plus
+    `elbo_constant`, is the bound itself, an upper bound of -log p(x_0). A term is T
+    times the one of the draw's timestep, without what no parameter changes: estimated
+    from draws, that constant would drown the rest, thousands of nats in one timestep.
+
+    The reverse process has the large variance, beta_t, as in the paper's code: the
+    small one is that of a single known picture, and a model that is unsure between
+    pictures pays for it at every step. Its predictions are not clipped, though sampling
+    may clip them: then each term is the noise loss times `elbo_weights`, and no
+    gradient is cut off.
+
+    The last step, to x_0, is a distribution over 8-bit values for a pixel model, so the
+    bound is that of the probability of the picture as it is stored; x_0 is rounded to
+    the values. The paper's code cuts these probabilities at 1e-12; here they are exact
+    in the tails. For a latent model it is a normal density, the continuous limit:
+    latents lie on no grid, so the bound is that of a density of the latents and may be
+    of either sign.
+
+    The arguments are those of `loss`.
+    """
+    arguments = noising(denoiser, _stored(denoiser, x_0), label, draws)
+    errors = denoiser.noise_errors(*arguments)
+    weights = elbo_weights(denoiser).to(errors)[draws.timesteps, None, None, None]
+    terms = weights * errors.square()
+    last = (draws.timesteps == 0).nonzero()[:, 0]
+    if denoiser.autoencoder is None and len(last):
+        cost = last_step_cost(denoiser, arguments[0][last], errors[last])
+        cost = cost - elbo_constants(denoiser)[0].to(cost)
+        terms = terms.index_copy(0, last, cost)
+    return masked_total(denoiser.num_train_timesteps * terms, mask)
+
+
+def elbo_constant(denoiser: Denoiser, x_0: Tensor, mask: Tensor | None = None) -> float:
+    """Return what the negative ELBO adds to the mean of its terms, in nats.
+
+    The prior's divergence and `elbo_constants`, over the entries that the mask keeps;
+    none depends on a parameter. In a range of timesteps it counts in proportion to the
+    number of timesteps.
+    """
+    alpha = denoiser.alphas_cumprod[-1].double()
+    clean = _stored(denoiser, x_0).double()
+    prior = (alpha * (clean.square() - 1) - (1 - alpha).log()) / 2
+    return float(masked_total((prior + elbo_constants(denoiser).sum())[None], mask))
+
+
+def _stored(denoiser: Denoiser, x_0: Tensor) -> Tensor:
+    """Return the 8-bit values of a pixel model's picture; latents as they are."""
+    if denoiser.autoencoder is not None:
+        return x_0
+    return (((x_0 + 1) * 127.5).round() / 127.5 - 1).clamp(-1, 1)
+
+
+MEASUREMENTS: dict[str, Callable[..., Tensor]] = {
+    "loss": loss,
+    "noise-loss": noise_loss,
+    "elbo": elbo,
+}
+
+
+def noising(
+    denoiser: Denoiser, x_0: Tensor, label: int | None, draws: Draws
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return clean examples, noise, timesteps and labels, one of each per draw."""
+    clean = x_0.expand(len(draws), *x_0.shape)
+    if draws.flip.any():
+        clean = torch.where(draws.flip[:, None, None, None], clean.flip(-1), clean)
+    labels = denoiser.labels(label, len(draws))
+    labels = denoiser.dropped(labels, draws.drop_label)
+    return clean, draws.noise, draws.timesteps, labels
+
+
+def masked_total(summands: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the sum over C, H, W, of what the mask (H, W) keeps, shape (B,)."""
+    if mask is not None:
+        summands = summands * mask.to(summands)
+    return summands.sum((1, 2, 3))
+
+
+def _steps(denoiser: Denoiser) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the cumulative alphas, those one step before, and the betas, float64."""
+    alphas = denoiser.alphas_cumprod.double()
+    before = torch.cat([torch.ones_like(alphas[:1]), alphas[:-1]])
+    return alphas, before, 1 - alphas / before
+
+
+def elbo_weights(denoiser: Denoiser) -> Tensor:
+    """Return the factors of the noise loss in the negative ELBO, shape (T,), float64.
+
+    beta_t / (2 alpha_t (1 - cumulative alpha_t)): Ho et al. (2020), eq. 12, with the
+    large variance.
+    """
+    alphas, before, betas = _steps(denoiser)
+    return betas / (2 * alphas / before * (1 - alphas))
+
+
+def noise_weights(denoiser: Denoiser) -> dict[str, Tensor]:
+    """Return what each timestep counts for in each measurement of draws.
+
+    Measurements differ in how much they make of the same squared error of the predicted
+    noise. The weights of a measurement are scaled to add up to one.
+
+    Returns:
+        Shape (T,), float64, by the name of the measurement.
+    """
+    alphas = denoiser.alphas_cumprod.double()
+    even = torch.ones_like(alphas)
+    trained = {"epsilon": even, "sample": 1 / alphas - 1, "v_prediction": 1 / alphas}
+    weights = {
+        "loss": trained[denoiser.scheduler.config.prediction_type],
+        "noise-loss": even,
+        "elbo": elbo_weights(denoiser),
+    }
+    return {name: values / values.sum() for name, values in weights.items()}
+
+
+def elbo_constants(denoiser: Denoiser) -> Tensor:
+    """Return what each term of the negative ELBO adds per entry, shape (T,), float64.
+
+    What the variances alone contribute: to a divergence between normal distributions
+    for t > 0; for t = 0 to a normal log-density, for a pixel model times the width of
+    an 8-bit value, which is nearly the probability of the value.
+    """
+    alphas, before, betas = _steps(denoiser)
+    ratio = (1 - before) / (1 - alphas)  # of the small variance to the large one
+    constants = (ratio - 1 - ratio.log()) / 2
+    constants[0] = (2 * torch.pi * betas[0]).log() / 2
+    if denoiser.autoencoder is None:
+        constants[0] -= torch.tensor(2 * PIXEL).log()
+    return constants
+
+
+def last_step_cost(denoiser: Denoiser, clean: Tensor, noise_errors: Tensor) -> Tensor:
+    """Return -log p(x_0 | x_1) of 8-bit values, per entry, shape (B, C, H, W).
+
+    The discretised normal distribution of Ho et al. (2020), eq. 13: the lowest value
+    takes everything below it, the highest everything above.
+    """
+    alpha = denoiser.alphas_cumprod[0].to(clean.dtype)
+    sigma = (1 - alpha).sqrt()
+    shift = sigma / alpha.sqrt() * noise_errors  # x_0 minus the predicted one
+    far = torch.full_like(shift, 1e6)  # infinity would make gradients NaN
+    lower = torch.where(clean < PIXEL - 1, -far, (shift - PIXEL) / sigma)
+    upper = torch.where(clean > 1 - PIXEL, far, (shift + PIXEL) / sigma)
+    return -_log_interval(lower, upper)
+
+
+def _log_interval(lower: Tensor, upper: Tensor) -> Tensor:
+    """Return the log-probability of an interval under the standard normal."""
+    # An interval above 0 is mirrored: the lower tail keeps its digits.
+    above = lower + upper > 0
+    low, high = torch.where(above, -upper, lower), torch.where(above, -lower, upper)
+    log_low, log_high = torch.special.log_ndtr(low), torch.special.log_ndtr(high)
+    return log_high + torch.log1p(-(log_low - log_high).exp())
+
+
+@dataclass(frozen=True)
+class PathSteps:
+    """The sampling steps of a picture that have a probability.
+
+    Attributes:
+        timesteps: Shape (S,), descending.
+        previous: The timesteps stepped to, shape (S,).
+        before: States before each step, shape (S, C, H, W).
+        after: States after it, same shape.
+    """
+
+    timesteps: Tensor
+    previous: Tensor
+    before: Tensor
+    after: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of steps S."""
+        return len(self.timesteps)
+
+    def __getitem__(self, index) -> "PathSteps":
+        """Return the steps at a slice or an index tensor."""
+        return PathSteps(
+            self.timesteps[index],
+            self.previous[index],
+            self.before[index],
+            self.after[index],
+        )
+
+
+def path_steps(denoiser: Denoiser, subject: Subject) -> PathSteps:
+    """Return the steps that drew a picture, without those that draw no noise.
+
+    The last step draws none, as the samplers end: the picture is a function of the
+    state before it and has no density given that state. The probability is then that
+    of all states but the picture itself.
+
+    Raises:
+        ValueError: If the trajectory is not known, or no step of it drew noise.
+    """
+    if subject.trajectory is None:
+        raise ValueError(
+            "This picture has no sampling trajectory: only one that this model drew "
+            "does. Ask for its loss or its ELBO instead, or for an approximate path."
+        )
+    if subject.sampler == "ddim" and subject.eta == 0:
+        raise ValueError(
+            "DDIM without noise (eta 0) is deterministic: its trajectory has no "
+            "probability. Sample with DDPM, or with eta above 0."
+        )
+    timesteps, states = subject.trajectory.timesteps, subject.trajectory.states
+    previous = previous_timesteps(
+        subject.sampler, timesteps, denoiser.num_train_timesteps
+    )
+    device = denoiser.device
+    variance = denoiser.step_variance(
+        timesteps.to(device), previous.to(device), subject.sampler, subject.eta
+    )
+    noisy = (variance.flatten() > 0).cpu()
+    steps = PathSteps(timesteps, previous, states[:-1], states[1:])[noisy]
+    if not len(steps):
+        raise ValueError(
+            "A trajectory of one step draws no noise and has no probability. Sample "
+            "with two steps or more."
+        )
+    return steps
+
+
+def path_costs(
+    denoiser: Denoiser,
+    subject: Subject,
+    steps: PathSteps,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Return -log p(x^(t-1) | x^(t)) of sampling steps, in nats, shape (S,).
+
+    Their sum over `path_steps` is the trajectory measurement. The step from x^(T) also
+    counts -log p(x^(T)), the standard normal the sampling started with: a constant
+    without parameters.
+
+    Args:
+        denoiser: The model.
+        subject: The picture, with its sampler, eta and guidance.
+        steps: Some of its `path_steps`.
+        mask: Which entries count, boolean, shape (H, W); None means all.
+    """
+    device = denoiser.device
+    before, after = steps.before.to(device), steps.after.to(device)
+    mean, variance = denoiser.reverse_conditional(
+        before,
+        steps.timesteps.to(device),
+        steps.previous.to(device),
+        denoiser.labels(subject.label, len(steps)),
+        subject.sampler,
+        subject.eta,
+        subject.guidance_scale,
+    )
+    terms = _normal_cost(after - mean, variance)
+    first = (steps.timesteps == subject.trajectory.timesteps[0]).to(terms)
+    start = _normal_cost(before, torch.ones_like(variance))
+    return masked_total(terms + first[:, None, None, None] * start, mask)
+
+
+def _normal_cost(difference: Tensor, variance: Tensor) -> Tensor:
+    """Return the negative log-density of a normal distribution, per entry, in nats."""
+    return ((2 * torch.pi * variance).log() + difference.square() / variance) / 2
+
+
+def pixels_per_cell(denoiser: Denoiser) -> int:
+    """Return the side of the square of image pixels that one entry of x_0 stands for.
+
+    1 for a pixel model.
+    """
+    autoencoder = denoiser.autoencoder
+    if autoencoder is None:
+        return 1
+    if isinstance(autoencoder, PatchAutoencoder):
+        return autoencoder.patch_size
+    return 2 ** (len(autoencoder.config.block_out_channels) - 1)
+
+
+def region_mask(
+    denoiser: Denoiser, box: tuple[int, int, int, int]
+) -> tuple[Tensor, str]:
+    """Return the mask (H, W) of a box in image pixels, and a sentence about it.
+
+    For a latent model the mask holds every latent cell that the box touches.
+
+    Args:
+        denoiser: The model.
+        box: x0, y0, x1, y1 in image pixels, half-open.
+
+    Raises:
+        ValueError: If the box is empty or leaves the picture.
+    """
+    x0, y0, x1, y1 = box
+    cell, (_, height, width) = pixels_per_cell(denoiser), denoiser.shape
+    if not (0 <= x0 < x1 <= width * cell and 0 <= y0 < y1 <= height * cell):
+        raise ValueError(
+            f"The box {x0},{y0},{x1},{y1} is empty or leaves the picture. Give x0,y0,"
+            f"x1,y1 with 0 <= x0 < x1 <= {width * cell} and 0 <= y0 < y1 <= "
+            f"{height * cell}."
+        )
+    left, top, right, bottom = x0 // cell, y0 // cell, -(-x1 // cell), -(-y1 // cell)
+    mask = torch.zeros(height, width, dtype=torch.bool, device=denoiser.device)
+    mask[top:bottom, left:right] = True
+    if cell == 1:
+        return mask, f"Measured inside the box of {x1 - x0} x {y1 - y0} pixels."
+    covered = f"{right - left} x {bottom - top} latent cells"
+    sentence = (
+        f"Measured on the {covered} that the box touches: pixels {left * cell} to "
+        f"{right * cell} across and {top * cell} to {bottom * cell} down."
+    )
+    if isinstance(denoiser.autoencoder, AutoencoderKL | VQModel):
+        sentence += " A cell of this autoencoder also sees some pixels around it."
+    return mask, sentence

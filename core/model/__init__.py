@@ -1,0 +1,1 @@
+"""The diffusion model: denoiser, autoencoder, sampling, and models made elsewhere."""

@@ -1,0 +1,144 @@
+"""A denoiser as one file: its weights, and what they are the weights of.
+
+safetensors, with the configuration of every part in the header, so that the file alone
+is enough to evaluate the model.
+"""
+
+import json
+
+import safetensors.torch
+import torch
+from diffusers import (
+    AutoencoderKL,
+    DDPMScheduler,
+    UNet2DConditionModel,
+    UNet2DModel,
+    VQModel,
+)
+from torch import Tensor
+
+from core.model.conditions import SummedEmbedding
+from core.model.denoiser import MOST_AT_ONCE, Denoiser
+from core.model.lora import add_low_rank, low_rank_layers, train_adapters_only
+from core.model.patch_autoencoder import PatchAutoencoder
+from core.model.prompts import TextConditioned
+
+_AUTOENCODERS = {"AutoencoderKL": AutoencoderKL, "VQModel": VQModel}
+
+
+def plain_config(part) -> dict:
+    """Return the settings of a diffusers object, equal for equal objects.
+
+    diffusers adds a list of defaulted names whose order differs between processes.
+    """
+    return {k: v for k, v in part.config.items() if k != "_use_default_values"}
+
+
+def denoiser_to_bytes(
+    denoiser: Denoiser, dtype: torch.dtype | None = torch.float16
+) -> bytes:
+    """Return weights and configuration as the bytes of a safetensors file.
+
+    Args:
+        denoiser: The model.
+        dtype: Of the weights; None keeps every value exactly, in half precision where
+            that holds it, as most weights that are passed around were saved.
+    """
+    settings = {
+        "unet": plain_config(denoiser.unet),
+        "scheduler": plain_config(denoiser.scheduler),
+        "null_label": denoiser.null_label,
+        "autoencoder": None,
+    }
+    if isinstance(denoiser.autoencoder, PatchAutoencoder):
+        rows, size = denoiser.autoencoder.components.shape
+        patch = denoiser.autoencoder.patch_size
+        settings["autoencoder"] = {
+            "class": "PatchAutoencoder",
+            "arguments": [size // patch**2, patch, rows],
+        }
+        if denoiser.autoencoder.lapped:
+            settings["autoencoder"]["arguments"].append(True)
+    elif denoiser.autoencoder is not None:
+        settings["autoencoder"] = {
+            "class": type(denoiser.autoencoder).__name__,
+            "config": plain_config(denoiser.autoencoder),
+        }
+    if denoiser.conditions is not None:
+        settings["conditions"] = denoiser.conditions.sizes
+    if isinstance(denoiser.unet, TextConditioned):
+        settings["text"] = {
+            "captions": denoiser.unet.captions,
+            "table": denoiser.unet.table.shape,
+            "most_at_once": denoiser.most_at_once,
+        }
+    if adapted := low_rank_layers(denoiser.unet):
+        settings["lora"] = [
+            (name, layer.rank, layer.scale) for name, layer in adapted.items()
+        ]
+    weights = {
+        # The autoencoder defines x_0; it stays exact.
+        name: exact_half(tensor.cpu()).contiguous()
+        if dtype is None
+        else tensor.cpu().contiguous()
+        if name.startswith("autoencoder.")
+        else tensor.to("cpu", dtype).contiguous()
+        for name, tensor in denoiser.state_dict().items()
+    }
+    return safetensors.torch.save(
+        weights, {"denoiser": json.dumps(settings, default=str)}
+    )
+
+
+def exact_half(tensor: Tensor) -> Tensor:
+    """Return a tensor in half precision if that changes no value, else as it is."""
+    half = tensor.half()
+    return half if tensor.is_floating_point() and half.equal(tensor) else tensor
+
+
+def denoiser_from_bytes(data: bytes) -> Denoiser:
+    """Return the denoiser that `denoiser_to_bytes` wrote, in float32, to evaluate.
+
+    Raises:
+        ValueError: If the bytes hold weights without a description.
+    """
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    if "denoiser" not in header.get("__metadata__", {}):
+        raise ValueError(
+            "The weights have no description of their model. Write them with "
+            "`python -m precompute train`."
+        )
+    settings = json.loads(header["__metadata__"]["denoiser"])
+    autoencoder = None
+    if settings["autoencoder"]:
+        kind = settings["autoencoder"]["class"]
+        if kind == "PatchAutoencoder":
+            autoencoder = PatchAutoencoder(*settings["autoencoder"]["arguments"])
+        else:
+            autoencoder = _AUTOENCODERS[kind].from_config(
+                settings["autoencoder"]["config"]
+            )
+    text = settings.get("text")
+    if text is None:
+        unet, most_at_once = UNet2DModel.from_config(settings["unet"]), MOST_AT_ONCE
+        if "conditions" in settings:
+            width = unet.time_embedding.linear_2.out_features
+            unet.class_embedding = SummedEmbedding(settings["conditions"], width)
+    else:
+        unet = UNet2DConditionModel.from_config(settings["unet"])
+        unet = TextConditioned(unet, text["captions"], torch.empty(text["table"]))
+        most_at_once = text["most_at_once"]
+    for name, rank, scale in settings.get("lora", ()):
+        add_low_rank(unet, name, rank, scale)
+    if "lora" in settings:
+        train_adapters_only(unet)
+    denoiser = Denoiser(
+        unet,
+        DDPMScheduler.from_config(settings["scheduler"]),
+        autoencoder,
+        settings["null_label"],
+        most_at_once,
+    )
+    denoiser.load_state_dict(safetensors.torch.load(data))
+    return denoiser.float().eval()

@@ -1,0 +1,1 @@
+"""Words, figures and what people take away: report, card, table."""

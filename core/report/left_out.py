@@ -1,0 +1,121 @@
+"""What leaving out a group of training pictures would change, in sentences.
+
+The same on a page and in a report. Scores are centred, so that what they predict of a
+group is always relative to leaving out as many random pictures.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.answers import Answer
+from core.explorer.groups import Calibrated
+from core.lenses import MEASUREMENTS, METHODS
+from core.report.reading import SURE, plain, signed_scale
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A group of training pictures, and what leaving it out would change.
+
+    Attributes:
+        name: Of the group.
+        size: How many pictures it has.
+        change: What would change, in sentences.
+        against: How that stands among random groups, a sentence.
+    """
+
+    name: str
+    size: int
+    change: str
+    against: str
+
+
+def pictures_of(size: int) -> str:
+    """Return what to call a group of a size."""
+    return "this picture" if size == 1 else f"these {size:,} pictures"
+
+
+def change_words(
+    answer: Answer,
+    size: int,
+    change: float,
+    error: float,
+    sized: Calibrated | None = None,
+) -> str:
+    """Return what leaving a group out would change, in sentences.
+
+    Args:
+        answer: The scores.
+        size: Pictures in the group.
+        change: The change that they predict, their sum over N.
+        error: Its standard error; NaN where there is none.
+        sized: What retrained models make of it, None where that is not known.
+    """
+    lens = answer.lens
+    if lens.kind != "influence":
+        scale = signed_scale(abs(change))
+        said = f"{scale.number(change)} {scale.unit}".strip()
+        title = METHODS[lens.method].title
+        return f"{title} gives {pictures_of(size)} a score of {said} together."
+    value = change if sized is None else sized.value
+    part = "the marked part of it" if lens.region else "it"
+    way = "less" if value > 0 else "more"
+    said = (
+        f"Without {pictures_of(size)} the model would find {part} {way} likely than "
+        f"without as many random ones: {MEASUREMENTS[lens.measurement].cost} "
+    )
+    if sized is None:
+        scale = signed_scale(abs(change))
+        number = (scale.number(change), scale.error(error), scale.unit)
+        said += " ".join(filter(None, number))
+        if np.isfinite(error) and abs(change) < SURE * error:
+            said += ", but that is within two standard errors of zero"
+        return f"{said}.{against_now(answer.value, change)}"
+    number, ends = printed(sized)
+    if not sized.tested:  # such a group was found to matter far more than its bound
+        return (
+            f"{said}{number} or further: no half of the pictures that was tested had a "
+            f"change as large as this one predicted.{against_now(answer.value, value)}"
+        )
+    said += f"{number}, nine times of ten from {ends}"
+    if sized.low < 0 < sized.high:
+        said += ", so that even the direction is not certain"
+    return f"{said}.{against_now(answer.value, value)}"
+
+
+def printed(sized: Calibrated) -> tuple[str, str]:
+    """Return a calibrated change and its interval as they are printed."""
+    scale = signed_scale(max(abs(sized.low), abs(sized.high)))
+    number = f"{scale.number(sized.value)} {scale.unit}".strip()
+    ends = f"{scale.number(sized.low)} to {scale.number(sized.high)} {scale.unit}"
+    return number, ends.strip()
+
+
+def against_now(value: float, change: float) -> str:
+    """Return how large a change is against the value now, "" where that says nothing.
+
+    Influence is linear: it can predict that more than all of a loss goes.
+    """
+    if not (np.isfinite(value) and value > 0):
+        return ""
+    share, now = abs(change) / value, plain(value)
+    if share >= 1:
+        return (
+            f" It is {now} now: a change as large as that cannot be read as a size, "
+            "only compared with others."
+        )
+    said = "less than 0.1%" if share < 0.001 else f"{100 * share:.2g}%"
+    return f" It is {now} now, so that is {said} of it."
+
+
+def against_words(below: float, count: int, size: int) -> str:
+    """Return how a change stands among random groups of the size.
+
+    Args:
+        below: Share of the random groups that change less.
+        count: How many there are.
+        size: Pictures in each.
+    """
+    of = "one picture" if size == 1 else f"{size:,} pictures"
+    return f"That is more than for {below:.0%} of {count} random groups of {of}."

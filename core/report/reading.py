@@ -1,0 +1,443 @@
+"""How an answer is read: strips of pictures, printed scores, shares, agreement.
+
+Plain values in, plain values out; knows neither Streamlit nor plotly. A printed
+influence is the predicted change of the loss if that one picture had not been in the
+training set (score / N, Eq. 6), in a power of ten that is chosen once for an answer and
+said beside it. Similarities are printed as they are and never called a change.
+"""
+
+import base64
+import io
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from core.columns import beside
+from core.explorer.explorer import Answer
+from core.explorer.filters import Found
+from core.files.texts import minus
+from core.lenses import KINDS, MEASUREMENTS, METHODS, Lens
+
+KIND_COLUMNS = {"attribution": "score", "similarity": "similarity"}
+SOURCES = {  # where the numbers come from, in words
+    "exact": "exact",
+    "full index": "from the full index",
+    "sketch": "estimated from the sketch",
+}
+JPEG = b"\xff\xd8"  # how such a file begins
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SURE = 2  # standard errors that tell a score from nothing
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A row of training pictures.
+
+    Attributes:
+        title: What the row means, in words.
+        tone: "for", "neutral" or "against".
+        positions: Places in the answer's arrays, the strongest first.
+        empty: The sentence to show when there is no picture.
+    """
+
+    title: str
+    tone: str
+    positions: np.ndarray
+    empty: str
+
+
+def is_similarity(lens: Lens) -> bool:
+    """Return whether a lens says what is alike, not what caused the picture."""
+    return lens.kind == "similarity"
+
+
+def strips(answer: Answer, count: int, among: Found | None = None) -> list[Strip]:
+    """Return the three rows of a lens column, at most `count` pictures each.
+
+    An influence row holds only pictures whose score has the row's sign: a picture that
+    made the sample more likely never stands under "less likely" to fill the row.
+
+    Args:
+        answer: The answer.
+        count: Pictures in a row.
+        among: What a search leaves to be shown, None for all pictures.
+    """
+
+    def first(positions: np.ndarray) -> np.ndarray:
+        left = positions if among is None else positions[among.members[positions]]
+        return left[:count]
+
+    everything = len(answer.scores)
+    top, opposing = first(answer.order()), first(answer.opposing(everything))
+    neutral = first(answer.neutral(everything))
+    nothing, whose = "", "training picture"
+    if among is not None:
+        nothing, whose = ("" if among.size else among.empty), "picture that you search"
+    if is_similarity(answer.lens):
+        nothing = nothing or "This collection has no pictures to compare."
+        return [
+            Strip("Most similar", "for", top, nothing),
+            Strip("In between", "neutral", neutral, nothing),
+            Strip("Least similar", "against", opposing, nothing),
+        ]
+    return [
+        Strip(
+            "Made it more likely",
+            "for",
+            top[answer.scores[top] > 0],
+            nothing or f"No {whose} made it more likely.",
+        ),
+        Strip(
+            "Made no difference",
+            "neutral",
+            neutral,
+            nothing or f"No {whose} was without effect.",
+        ),
+        Strip(
+            "Made it less likely",
+            "against",
+            opposing[answer.scores[opposing] < 0],
+            nothing or f"No {whose} made it less likely.",
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How the scores of one answer are printed.
+
+    Attributes:
+        factor: A printed number is the score times this.
+        exponent: The power of ten left out of the printed numbers, 0 for similarities.
+        decimals: Digits after the point.
+        signed: Whether a positive number carries its plus sign.
+    """
+
+    factor: float
+    exponent: int
+    decimals: int
+    signed: bool
+
+    @property
+    def unit(self) -> str:
+        """The factor to read behind a printed number: "" or "×10⁻³"."""
+        power = str(self.exponent).translate(SUPERSCRIPTS)
+        return f"×10{power}" if self.exponent else ""
+
+    def number(self, score: float) -> str:
+        """Return a score as it is printed, e.g. "+4.81"."""
+        value = round(score * self.factor, self.decimals) + 0.0  # no "-0.00"
+        sign = "+" if self.signed and value > 0 else ""
+        return minus(f"{sign}{value:.{self.decimals}f}")
+
+    def error(self, standard_error: float) -> str:
+        """Return a standard error as it is printed, "" where the method has none."""
+        if not math.isfinite(standard_error):
+            return ""
+        return f"± {standard_error * self.factor:.{self.decimals}f}"
+
+
+def scale(answer: Answer) -> Scale:
+    """Return the scale on which the largest number of an answer has three digits.
+
+    Similarities keep their unit and get the digits that tell the first from the last.
+    Only an influence is divided by N: an attribution is no predicted change.
+    """
+    if is_similarity(answer.lens):
+        spread = float(np.ptp(answer.scores)) if len(answer.scores) else 0.0
+        digits = 1 - math.floor(math.log10(spread)) if spread > 0 else 2
+        return Scale(1.0, exponent=0, decimals=min(max(digits, 2), 4), signed=False)
+    size = max(len(answer.scores), 1) if answer.lens.kind == "influence" else 1
+    return signed_scale(np.abs(answer.scores).max(initial=0.0), size)
+
+
+def signed_scale(largest: float, size: int = 1) -> Scale:
+    """Return the scale on which a number over a size has three digits.
+
+    Args:
+        largest: The largest magnitude to print.
+        size: What every number is divided by.
+    """
+    largest = float(largest) / size
+    if not 0 < largest < math.inf:
+        return Scale(1 / size, 0, 2, signed=True)
+    exponent = 3 * math.floor(math.log10(largest) / 3)
+    if 0.1 <= largest < 1:
+        exponent = 0  # 0.500 reads better than 500 thousandths
+    digits_before = math.floor(math.log10(largest)) - exponent + 1  # 1, 2 or 3
+    factor = 10.0**-exponent / size
+    return Scale(factor, exponent, 3 - digits_before, signed=True)
+
+
+def plain(value: float) -> str:
+    """Return a number with about three digits and no exponent, e.g. "3,087"."""
+    return minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
+
+
+def is_sure(answer: Answer, position: int) -> bool:
+    """Return whether a score is further from zero than two standard errors.
+
+    True where the method has no error: there is nothing to doubt it with.
+    """
+    error = answer.standard_errors[position]
+    return not abs(answer.scores[position]) < SURE * error
+
+
+def marks(answer: Answer, count: int, among: Found | None = None) -> dict[int, str]:
+    """Return the rank of every picture that stands in an answer's strips.
+
+    Keys are example ids. "3" is third from the top, "−2" second from the bottom.
+    The arguments are those of `strips`.
+    """
+    ranks = answer.ranks()
+    shown = {}
+    for strip in strips(answer, count, among):
+        for position in strip.positions:
+            rank = int(ranks[position])
+            if strip.tone == "against":
+                text = minus(f"{rank - len(ranks) - 1}")
+            else:
+                text = f"{rank}"
+            shown.setdefault(int(answer.example_ids[position]), text)
+    return shown
+
+
+def answer_note(answer: Answer, with_value: bool = True) -> str:
+    """Return what the numbers of an answer are, in words."""
+    lens, printed = answer.lens, scale(answer)
+    parts = [KINDS[lens.kind]]
+    if lens.kind == "similarity":
+        parts.append("1 is alike")
+    elif printed.unit:
+        parts.append(f"in {printed.unit.removeprefix('×')}")
+    if with_value and np.isfinite(answer.value):
+        parts.append(f"now {plain(answer.value)}")
+    if lens.kind != "similarity":
+        parts.append(SOURCES.get(answer.source, answer.source))
+    if lens.region is not None:
+        parts.append("the marked part")
+    return " · ".join(part for part in (*parts, answer.note) if part)
+
+
+def standing(answer: Answer, example: int) -> str:
+    """Return the score and the rank of a training picture under a lens, in words."""
+    position = int(np.flatnonzero(answer.example_ids == example)[0])
+    rank = f"rank {answer.ranks()[position]:,} of {len(answer.scores):,}"
+    return f"{printed_score(answer, position)} · {rank}"
+
+
+def printed_score(answer: Answer, position: int) -> str:
+    """Return one score with its error and its power of ten, as they are printed."""
+    printed = scale(answer)
+    parts = (
+        printed.number(answer.scores[position]),
+        printed.error(answer.standard_errors[position]),
+        printed.unit,
+    )
+    return " ".join(part for part in parts if part)
+
+
+def error_note(answer: Answer) -> str:
+    """Return what ± beside an answer's scores covers and what not, in sentences."""
+    method = METHODS[answer.lens.method]
+    if not np.isfinite(answer.standard_errors).any():
+        return f"{method.title} gives no standard error."
+    covered = ["the draws of the training gradients"]
+    if method.measurement or answer.lens.measurement != "trajectory":
+        covered.append("the draws of this image's question")
+    if answer.source in ("sketch", "projection"):
+        covered.append(f"the {answer.source}")
+    *first, last = covered
+    covers = f"{', '.join(first)} and {last}" if first else last
+    return f"± covers {covers}. It does not cover training the model again."
+
+
+def coverage_table(coverage: dict) -> pd.DataFrame:
+    """Return how many intervals held, and how large errors were, by kind of answer."""
+    return pd.DataFrame([
+        {
+            "answer": kind,
+            "ten shown": parts["top"]["coverage"],
+            "all images": parts["all"]["coverage"],
+            "error of the ten, real ÷ printed": round(parts["top"]["ratio"], 2),
+            "scores tried": parts["top"]["count"],
+        }
+        for kind, parts in coverage.items()
+    ])
+
+
+def sentence(answer: Answer, name: str) -> str:
+    """Return what the first number of an answer means, in plain words.
+
+    Args:
+        answer: The answer whose most influential picture is meant.
+        name: What to call that picture.
+    """
+    position = int(answer.top(1)[0])
+    value = printed_score(answer, position)
+    lens = answer.lens
+    title, part = METHODS[lens.method].title, _part(lens)
+    if is_similarity(lens):
+        return f"By {title}, {name} looks most like this picture: similarity {value}."
+    if answer.scores[position] <= 0:
+        return f"Removing any one training picture would not make {part} less likely."
+    if lens.kind == "attribution":
+        return f"By {title}, {name} did most to make {part} likely: score {value}."
+    said = (
+        f"Removing {name} from the training set would make {part} less likely: "
+        f"{MEASUREMENTS[lens.measurement].cost} {value}."
+    )
+    if is_sure(answer, position):
+        return said
+    return said + " That is within two standard errors of zero: it may be nothing."
+
+
+def _part(lens: Lens) -> str:
+    """Return what of the picture a lens asks about, in words."""
+    what = "this picture" if lens.region is None else "the marked part"
+    if lens.timesteps is None:
+        return what
+    return f"{what}, at noise levels {lens.timesteps[0]} to {lens.timesteps[1]},"
+
+
+def shares(answer: Answer, groups: pd.Series, most: int = 8) -> pd.DataFrame:
+    """Return how the positive influence divides over the groups of the examples.
+
+    Args:
+        answer: An influence answer.
+        groups: The group of every example, in the answer's order.
+        most: Groups named; where there are more, the rest are one last row.
+
+    Returns:
+        One row per group, largest share first: `group`, `share` of the sum of positive
+        scores, its standard `error` (errors of examples taken as independent; NaN where
+        the answer has none), and the group's part of all `pictures`.
+    """
+    frame = _shares_of_all(answer, groups)
+    if len(frame) <= most + 1:
+        return frame
+    rest = f"{len(frame) - most} others"
+    named = groups.astype(str).isin(frame["group"][:most])
+    frame = _shares_of_all(answer, groups.astype(str).where(named, rest))
+    is_rest = frame["group"] == rest
+    return pd.concat([frame[~is_rest], frame[is_rest]], ignore_index=True)
+
+
+def _shares_of_all(answer: Answer, groups: pd.Series) -> pd.DataFrame:
+    positive = answer.scores > 0
+    frame = pd.DataFrame({
+        "group": groups.astype(str).to_numpy(),
+        "score": np.where(positive, answer.scores, 0.0),
+        "variance": np.where(positive, answer.standard_errors**2, 0.0),
+        "pictures": 1 / len(answer.scores),
+    })
+    sums = frame.groupby("group").sum()
+    total, variance = sums["score"].sum(), sums["variance"].sum()
+    if total <= 0:
+        return pd.DataFrame(columns=["group", "share", "error", "pictures"])
+    share = sums["score"] / total
+    # Delta method for s / (s + r), where r sums the other groups.
+    spread = (1 - share) ** 2 * sums["variance"]
+    spread += share**2 * (variance - sums["variance"])
+    return (
+        pd
+        .DataFrame({
+            "share": share,
+            "error": np.sqrt(spread) / total,
+            "pictures": sums["pictures"],
+        })
+        .sort_values("share", ascending=False, kind="stable")
+        .reset_index()
+    )
+
+
+def overlap(first: Answer, second: Answer, count: int) -> int:
+    """Return how many pictures stand among the first `count` of both answers."""
+    ids = (set(answer.example_ids[answer.top(count)]) for answer in (first, second))
+    return len(set.intersection(*ids))
+
+
+def rank_correlation(first: Answer, second: Answer) -> float:
+    """Return Spearman's correlation of two answers over the same examples, in [-1, 1].
+
+    Raises:
+        ValueError: If the answers are about different examples.
+    """
+    if not np.array_equal(first.example_ids, second.example_ids):
+        raise ValueError(
+            "The two answers list different training pictures; ask one collection."
+        )
+    ranks = (pd.Series(answer.scores).rank() for answer in (first, second))
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _column(lens: Lens) -> str:
+    """Return how a lens is called in a table: what sets it apart from the default."""
+    lens = lens.canonical()
+    parts = [lens.method]
+    if lens.measurement != Lens.measurement:
+        parts.append(lens.measurement)
+    for name in ("timesteps", "region"):
+        if getattr(lens, name) is not None:
+            parts += [name, *map(str, getattr(lens, name))]
+    return "_".join(parts)
+
+
+def score_table(answers: list[Answer], examples: pd.DataFrame) -> pd.DataFrame:
+    """Return all scores beside the metadata, the most influential first.
+
+    Args:
+        answers: Answers over the same examples, the one that sorts first.
+        examples: Metadata, indexed by example id.
+
+    Returns:
+        The column `example`, then those of the answers, then the metadata.
+    """
+    table = pd.DataFrame(index=pd.Index(answers[0].example_ids, name="example"))
+    for answer in answers:
+        name = _column(answer.lens)
+        table[f"{name}_rank"] = answer.ranks()
+        if answer.lens.kind != "influence":
+            table[f"{name}_{KIND_COLUMNS[answer.lens.kind]}"] = answer.scores
+            continue
+        table[f"{name}_change_if_removed"] = answer.scores / len(answer.scores)
+        table[f"{name}_standard_error"] = answer.standard_errors / len(answer.scores)
+    return beside(table.iloc[answers[0].order()], examples)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """Return uint8 pixels of shape (C, H, W) as a PNG file."""
+    grey = len(pixels) == 1
+    image = Image.fromarray(pixels[0] if grey else pixels.transpose(1, 2, 0))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def enlarged(picture: bytes, size: int = 512) -> bytes:
+    """Return a small picture at a size where a screen shows it without blur.
+
+    Args:
+        picture: An image file.
+        size: Pixels of the longer side; larger pictures stay as they are.
+    """
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    if max(image.size) >= size:
+        return picture
+    times = size / max(image.size)
+    target = (round(image.width * times), round(image.height * times))
+    file = io.BytesIO()
+    # A PNG of it takes a dozen times as long, which a visitor waits for, and five times
+    # the bytes; at this quality nobody sees which it is.
+    large = image.resize(target, Image.Resampling.LANCZOS)
+    large.save(file, "JPEG", quality=95, subsampling=0)
+    return file.getvalue()
+
+
+def data_uri(picture: bytes) -> str:
+    """Return a PNG or JPEG file as text that an image element can show."""
+    kind = "jpeg" if picture.startswith(JPEG) else "png"
+    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()

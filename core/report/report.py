@@ -1,0 +1,369 @@
+"""An answer as evidence that stands for itself: one HTML file, to keep, print and send.
+
+The file needs nothing else: pictures are inside it, there is no script, and it asks the
+reader's browser to load nothing. All text from data is escaped by the template. Knows
+neither Streamlit nor how a visitor came to ask.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from core.answers import Answer, Query
+from core.evidence.trust import UNTESTED, Trust, reliability, size_note
+from core.explorer.explorer import Explorer
+from core.files.texts import minus, one_line, shortened
+from core.lenses import MEASUREMENTS, METHODS, has_timesteps, lens_title, measures
+from core.report import comparison, reading, reproduce
+from core.report.left_out import LeftOut
+
+STRIP = 6  # pictures in a strip
+LONGEST_NAME = 60  # letters under a picture; all of them are in the table of scores
+CAUSES_OF_ERROR = (
+    "± is one standard error, from the Monte Carlo draws and from storing gradients "
+    "briefly; another training is not in it. A pale number is within two of them of "
+    "zero: it may be nothing."
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One lens of a report.
+
+    Attributes:
+        answer: What it says.
+        trust: How far it was tested by retraining; None where it was not.
+    """
+
+    answer: Answer
+    trust: Trust | None
+
+
+def html_report(
+    explorer: Explorer,
+    query: Query,
+    parts: list[Part],
+    link: str = "",
+    made: str = "",
+    left_out: LeftOut | None = None,
+) -> str:
+    """Return the report of a question as an HTML file.
+
+    Args:
+        explorer: The collection.
+        query: The picture that was asked about.
+        parts: Its lenses, the one that matters most first.
+        link: Address of the same view.
+        made: When, in words.
+        left_out: A group whose removal was asked about, under the first lens.
+    """
+    answers = [part.answer for part in parts]
+    shown = sorted({
+        int(answer.example_ids[place])
+        for answer in answers
+        for strip in reading.strips(answer, STRIP)
+        for place in strip.positions
+    })
+    return _template().render(
+        title=one_line(f"{explorer.title}: {query.description}"),
+        explorer=explorer,
+        made=made,
+        link=link if link.startswith(("http://", "https://")) else "",
+        sample=_sample(query, answers[0].lens.region),
+        facts=_sample_facts(explorer, query),
+        unlike=explorer.resemblance.sentence,
+        sentence=opening(explorer, parts),
+        lenses=[_lens(explorer, query, part, answers) for part in parts],
+        errors=CAUSES_OF_ERROR,
+        left_out=left_out and _left_out(answers[0], left_out),
+        shares=_shares(explorer, answers),
+        agreement=_agreement(answers),
+        credits=_credits(explorer, query, shown),
+        commands=[reproduce.command(explorer.name, query, a.lens) for a in answers],
+        is_upload=query.kind == "upload",
+        provenance=_provenance(explorer, query),
+    )
+
+
+def _template():
+    """Return the page to fill; what is put into it is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html")
+
+
+# --- the sample ---------------------------------------------------------------------
+
+
+def _sample(query: Query, region: tuple[int, int, int, int] | None) -> dict:
+    """Return the picture that was asked about, and the box on it in per cent."""
+    height, width = query.pixels.shape[-2:]
+    box = None
+    if region is not None:
+        x0, y0, x1, y1 = region
+        box = {
+            "left": 100 * x0 / width,
+            "top": 100 * y0 / height,
+            "width": 100 * (x1 - x0) / width,
+            "height": 100 * (y1 - y0) / height,
+        }
+    picture = reading.data_uri(reading.enlarged(reading.png(query.pixels)))
+    return {"src": picture, "alt": one_line(query.description), "box": box}
+
+
+ORIGINS = {
+    "gallery": "drawn by the model, from the gallery",
+    "generated": "drawn by the model",
+    "example": "a training picture",
+    "upload": "somebody’s own picture",
+}
+
+
+def _sample_facts(explorer: Explorer, query: Query) -> list[tuple[str, str]]:
+    """Return what is known of the picture that was asked about."""
+    facts = [("What it is", ORIGINS[query.kind])]
+    facts += [
+        (name.replace("_", " ").capitalize(), one_line(value))
+        for name, value in query.facts.items()
+    ]
+    facts += [
+        (f"Class by {one_line(column)}", one_line(value))
+        for column, value in explorer.class_of(query.label).items()
+    ]
+    if query.label is not None:
+        facts.append(("Label", str(query.label)))
+    if query.inverted:
+        facts.append(("Drawing steps", "approximate, found by DDIM inversion"))
+    facts.append(("Pixels", "{}×{}".format(*query.pixels.shape[:0:-1])))
+    facts.append(("SHA-256 of the pixels", reproduce.picture_hash(query)))
+    return facts
+
+
+def first_sentence(explorer: Explorer, answer: Answer) -> str:
+    """Return what the first number of an answer means, its picture called by name."""
+    name, *rest = explorer.examples.caption(int(answer.example_ids[answer.top(1)[0]]))
+    called = f"“{name}”" + (f" ({', '.join(rest)})" if rest else "")
+    return reading.sentence(answer, called)
+
+
+def leading(answers: list[Answer]) -> Answer:
+    """Return the answer to begin with: the first that speaks of influence."""
+    return next((a for a in answers if a.lens.kind == "influence"), answers[0])
+
+
+def opening(explorer: Explorer, parts: list[Part]) -> str:
+    """Return how to read the first lens of influence: an example, and its worth."""
+    first = leading([part.answer for part in parts])
+    tested = next(part.trust for part in parts if part.answer is first)
+    note = size_note(first.lens, tested)
+    return f"{first_sentence(explorer, first)} {note}".rstrip()
+
+
+# --- one lens -----------------------------------------------------------------------
+
+
+def _lens(explorer: Explorer, query: Query, part: Part, answers: list[Answer]) -> dict:
+    """Return a lens with its strips, its test and its settings."""
+    answer = part.answer
+    others = [
+        (lens_title(other.lens), reading.marks(other, STRIP))
+        for other in answers
+        if other is not answer
+    ]
+    quality = explorer.provenance.get("quality") or {}
+    return {
+        "title": lens_title(answer.lens),
+        "note": reading.answer_note(answer, with_value=False),
+        "unit": reading.scale(answer).unit,
+        "trust": part.trust.words if part.trust else UNTESTED,
+        "meaning": part.trust.meaning if part.trust else "",
+        "reliability": reliability(quality, answer.lens, answer.source),
+        "strips": [
+            {
+                "title": strip.title,
+                "tone": strip.tone,
+                "empty": strip.empty,
+                "tiles": [
+                    _tile(explorer, answer, int(place), others)
+                    for place in strip.positions
+                ],
+            }
+            for strip in reading.strips(answer, STRIP)
+        ],
+        "settings": lens_settings(explorer, answer),
+    }
+
+
+def _tile(
+    explorer: Explorer,
+    answer: Answer,
+    position: int,
+    others: list[tuple[str, dict[int, str]]],
+) -> dict:
+    """Return a training picture with its score."""
+    example = int(answer.example_ids[position])
+    scale = reading.scale(answer)
+    lines = [
+        shortened(line, LONGEST_NAME) for line in explorer.examples.caption(example)
+    ]
+    score = reading.printed_score(answer, position)
+    also = [
+        f"{title}: rank {ranks[example]}" for title, ranks in others if example in ranks
+    ]
+    return {
+        "id": example,
+        "src": reading.data_uri(explorer.image_png(example)),
+        "alt": ", ".join([f"Training picture {example}", *lines, score]),
+        "score": scale.number(answer.scores[position]),
+        "error": scale.error(answer.standard_errors[position]),
+        "sure": reading.is_sure(answer, position),
+        "lines": lines,
+        "also": also,
+    }
+
+
+def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
+    """Return every setting of a lens, by name; defaults are spelled out."""
+    lens = answer.lens
+    method = METHODS[lens.method]
+    rows = [("Method", f"{method.title} ({method.paper})")]
+    if measures(lens.method):
+        facts = MEASUREMENTS[lens.measurement]
+        rows.append(("Measurement", f"{facts.title}, in {facts.unit}"))
+        now = reading.plain(answer.value)
+        if np.isfinite(answer.value_error):
+            now += minus(f" ± {answer.value_error:.2g}")
+        if np.isfinite(answer.value):
+            rows.append(("Value now", now))
+    if not has_timesteps(lens.method):
+        if lens.method == "clip":
+            clip = explorer.provenance["clip"]
+            rows.append(("CLIP model", one_line(f"{clip['name']}, {clip['sha256']}")))
+        return rows
+    low, high = lens.timesteps or (0, explorer.num_train_timesteps)
+    region = "the whole picture"
+    if lens.region is not None:
+        region = "x {0} to {2}, y {1} to {3}, in pixels".format(*lens.region)
+    rows += [
+        ("Noise levels", f"{low} to {high} of {explorer.num_train_timesteps}"),
+        ("Part of the picture", region),
+        ("Draws of the query", str(lens.num_draws)),
+        ("Training gradients", reading.SOURCES.get(answer.source, answer.source)),
+    ]
+    if method.damped:
+        own = "the collection’s own"
+        if lens.damping is None and method.kind == "influence":
+            usual = minus(f"{explorer.provenance['damping']:.6g}")
+            own += f" (EK-FAC: {usual})"
+        said = own if lens.damping is None else minus(f"{lens.damping:.6g}")
+        rows.append(("Damping", said))
+    return rows
+
+
+# --- between lenses -----------------------------------------------------------------
+
+
+def _left_out(answer: Answer, group: LeftOut) -> dict:
+    """Return what leaving a group out would change, in words."""
+    return {
+        "name": one_line(group.name),
+        "size": f"{group.size:,} of {len(answer.scores):,} pictures",
+        "sentence": group.change,
+        "against": group.against,
+    }
+
+
+def _shares(explorer: Explorer, answers: list[Answer]) -> list[dict]:
+    """Return how the positive influence divides over the groups, per label column."""
+    answer = leading(answers)
+    if answer.lens.kind != "influence":
+        return []
+    tables = []
+    for column in explorer.classes.columns:
+        values = explorer.examples.table.loc[answer.example_ids, column]
+        frame = reading.shares(answer, values)
+        rows = [
+            {
+                "group": shortened(row.group, LONGEST_NAME),
+                "share": f"{row.share:.1%}",
+                "error": f"± {row.error:.1%}" if np.isfinite(row.error) else "",
+                "width": 100 * row.share,
+                "pictures": f"{row.pictures:.1%}",
+            }
+            for row in frame.itertuples()
+        ]
+        if rows:
+            name = one_line(column).replace("_", " ")
+            title = lens_title(answer.lens)
+            tables.append({"column": name, "lens": title, "rows": rows})
+    return tables
+
+
+def _agreement(answers: list[Answer]) -> list[dict]:
+    """Return how far each pair of lenses names the same pictures."""
+    pairs = []
+    for place, first in enumerate(answers):
+        for second in answers[place + 1 :]:
+            compared = {
+                name: compare(first, second)
+                for name, compare in comparison.COMPARISONS.items()
+            }
+            pairs.append({
+                "first": lens_title(first.lens),
+                "second": lens_title(second.lens),
+                "ten": f"{compared['First 10']:.0f} of 10",
+                "order": minus(f"{compared['Whole order']:+.2f}"),
+            })
+    return pairs
+
+
+# --- whose art, and how it was made -------------------------------------------------
+
+
+def _credits(explorer: Explorer, query: Query, shown: list[int]) -> list[dict]:
+    """Return the credit lines of all pictures in the report, each with its pictures."""
+    lines = {}
+    if query.kind == "example" and query.facts["example_id"] not in shown:
+        shown = [query.facts["example_id"], *shown]
+    for example in shown:
+        lines.setdefault(one_line(explorer.credit(example)), []).append(str(example))
+    return [{"line": line, "pictures": ", ".join(ids)} for line, ids in lines.items()]
+
+
+def _provenance(explorer: Explorer, query: Query) -> dict[str, list[tuple[str, str]]]:
+    """Return what the answers rest on: content, seeds, versions, settings."""
+    made = explorer.provenance
+    settings = made["settings"]
+    seeds = [("of the collection", str(settings.get("seed", 0)))]
+    if "seed" in query.facts:
+        seeds.append(("of the picture", str(query.facts["seed"])))
+    sections = {
+        name: _flat(values)
+        for name, values in settings.items()
+        if isinstance(values, dict)
+    }
+    return {
+        "collection": [
+            ("name", explorer.name),
+            ("fingerprint", explorer.fingerprint),
+            ("training pictures", f"{explorer.num_examples:,}"),
+        ],
+        "seeds": seeds,
+        "made with": _flat(made.get("versions") or {}),
+        "asked with": _flat(reproduce.running_versions()),
+        **sections,
+    }
+
+
+def _flat(values: dict) -> list[tuple[str, str]]:
+    """Return settings as names and plain values."""
+    frame = pd.Series(values, dtype=object)
+    return [(one_line(name), one_line(value)) for name, value in frame.items()]

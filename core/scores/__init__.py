@@ -1,0 +1,1 @@
+"""From gradients to scores: influence (Eq. 6) and the methods beside it."""

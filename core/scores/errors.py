@@ -1,0 +1,377 @@
+"""How wrong a score may be: one law for every answer, fitted where folds disagree.
+
+A score is s = <P q, g>: a query's gradient q, preconditioned, times a training gradient
+g, both known only as means over draws, q + e and g + d. What a visitor sees is off by
+
+    <P (q + e), g + d> - <P q, g>  =  <P q, d> + <P e, g> + <P e, d>,
+
+plus what a sketch adds. *Random* are the draws of the training gradients, which all
+images share; those of the query; the signs and places of the sketch. *Conditioned on*
+are the trained model, its training images, the query's image, curvature and damping: no
+other training is in the error.
+
+**The law.** Were d unrelated to q, <P q, d> would have the variance x of unrelated
+directions: the noise along each coordinate times the query's square. But where query
+and image are alike, d and q are made of the same parts: a draw that shows the image's
+blue too strongly shows the query's too strongly. This noise multiplies what the two
+share, and so grows with the score. With correlation between none and all the variance
+lies between a x + c s^2 and (sqrt(a x) + sqrt(c s^2))^2, hence
+
+    v(s) = a x + b |s| sqrt(x) + c s^2,   a, b, c >= 0.
+
+For the query's draws x is the size of e per coordinate times the squared length of g
+(both whitened), and s is taken relative to the query's own length: e shrinks with the
+draws, and so must all three terms. For a sketch x is the variance of the count sketch
+and of its one bit, b = 0, and c is how much the size of its products differs from query
+to query. The three causes are independent given q and g, so their variances add. The
+product <P e, d> is in the contrasts of both folds: counted twice, which errs on the
+careful side and is of second order.
+
+**The fit.** Draws come in folds, complete estimates each. The contrasts of F folds (the
+F - 1 rows of `core.scores.influence.fold_contrasts`), squared and summed, have the
+expectation v and, given q and g, do not depend on the mean, which is what is shown. So
+their mean at a *shown* score is the variance there: fitted are a, b, c by the
+likelihood of a normal contrast, over all of the gallery's answers. A pair counts by one
+over its rank in its answer: the ten images a strip shows weigh as much as the next
+hundred, though there are two thousand.
+
+**Chosen by their score.** The ten largest shown scores are too large on average (the
+winner's curse): by v times the slope of the log density of scores at s, a fraction of
+the error where scores are spread wider than errors are. Chosen by one half of the draws
+and read by the other, the ten largest of Glyphs lose 3% and those of Fashion-2 4%; with
+all draws half of that, against errors of 8 to 13%. So shown scores are not shrunk, and
+the width covers it: what is stored as `coverage` is counted among the images chosen.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import minimize
+
+from core.collection.store import Collection, StoredAnswer, lens_key
+from core.config import CollectionConfig, config_from_dict
+from core.files.whole import written_whole
+
+# Where a collection does not say how its errors grow: as on the two that are shipped.
+TYPICAL = 0.1  # relative error of a large score
+
+TOP = 10  # images that an answer shows first
+NORMAL_90 = 1.6449  # 90% of a normal distribution lie within so many deviations
+
+
+@dataclass(frozen=True)
+class Law:
+    """The variance that one cause leaves in a score, by the size of the score.
+
+    Attributes:
+        apart: a, of what query and image do not share.
+        partly: b, of what they share in part.
+        alike: c, the squared relative error of what they share.
+    """
+
+    apart: float
+    partly: float = 0.0
+    alike: float = 0.0
+
+    def variance(
+        self, base: np.ndarray, scores: np.ndarray, relative: float = 1.0
+    ) -> np.ndarray:
+        """Return the variance of scores (..., N).
+
+        Args:
+            base: x, the variance of unrelated directions, shape (..., N).
+            scores: As shown, shape (..., N).
+            relative: What scales the error of a shared part: 1, or the squared relative
+                error of the query itself.
+        """
+        return np.stack(_terms(base, scores, relative), -1) @ [
+            self.apart,
+            self.partly,
+            self.alike,
+        ]
+
+
+def _terms(base, scores, relative) -> list[np.ndarray]:
+    shared = np.square(scores) * relative
+    return [base + 0 * shared, np.sqrt(base * shared), shared]
+
+
+def fit_law(
+    scores: np.ndarray,
+    base: np.ndarray,
+    squares: np.ndarray,
+    relative: np.ndarray | float = 1.0,
+    partly: bool = True,
+) -> Law:
+    """Return the law that squared contrasts of folds follow.
+
+    Args:
+        scores: Shape (M, N).
+        base: As in `Law.variance`, shape (M, N).
+        squares: Squared contrasts, summed over the folds: each an estimate of the
+            variance of its score, shape (M, N).
+        relative: As in `Law.variance`, broadcast against (M, N).
+        partly: Whether b may be other than 0.
+
+    Raises:
+        ValueError: If the contrasts or the expected noise are zero everywhere.
+    """
+    terms = np.stack([term.ravel() for term in _terms(base, scores, relative)], 1)
+    if not squares.any() or not terms[:, 0].any():
+        raise ValueError(
+            "All folds agree to the last digit, so there is no error to fit. Give at "
+            "least two folds of different draws."
+        )
+    weights = 1 / (1 + np.argsort(np.argsort(-np.abs(scores), -1), -1)).ravel()
+    known = terms.any(1)  # of a gradient that is zero there is nothing to learn
+    terms, squares, weights = terms[known], squares.ravel()[known], weights[known]
+    weights = weights / weights.sum()
+    # In units of what each term would be alone, so that all start alike.
+    alone = weights @ terms
+    sizes = np.divide(weights @ squares, alone, out=0 * alone, where=alone > 0)
+    sizes *= [1, partly, 1]
+    units = terms * sizes
+
+    def cost(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        variance = units @ np.exp(logs)
+        excess = squares / variance
+        gradient = np.exp(logs) * (units.T @ (weights * (1 - excess) / variance))
+        return weights @ (np.log(variance) + excess), gradient
+
+    found = minimize(
+        cost, np.full(3, -1.0), jac=True, method="L-BFGS-B", bounds=[(-18, 6)] * 3
+    )
+    return Law(*(np.exp(found.x) * sizes).tolist())
+
+
+def fit_sketch(
+    scores: np.ndarray, products: np.ndarray, base: np.ndarray
+) -> tuple[float, Law]:
+    """Return what products by a sketch are of exact scores, and how far they scatter.
+
+    Args:
+        scores: Exact, shape (M, N).
+        products: By the sketch, shape (M, N).
+        base: Variance of products with images unlike the query, shape (M, N).
+    """
+    weights = np.divide(1, base, out=np.zeros_like(base), where=base > 0)
+    size = float((weights * scores * products).sum() / (weights * scores**2).sum())
+    shown = products / size
+    return size, fit_law(shown, base, np.square(shown - scores), partly=False)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What of one question decides its errors.
+
+    Attributes:
+        spread: Size of the training draws' noise along the query.
+        noise: Size of the query's own noise, per coordinate; 0 where it has no draws.
+        relative: Its squared error relative to its squared length.
+    """
+
+    spread: float
+    noise: float = 0.0
+    relative: float = 0.0
+
+
+@dataclass(frozen=True)
+class ErrorModel:
+    """How the errors of one collection's scores grow.
+
+    Attributes:
+        training: Of the training gradients' draws.
+        query: Of the query's draws.
+        sketch: Of the sketch.
+        sketch_size: What a product by the sketch is of the exact one, on average.
+        coverage: How the errors stood a test by other draws; empty without one.
+        answers: By lens and sample: the stored answers whose errors were written by an
+            earlier model, and which are told anew from this.
+    """
+
+    training: Law
+    query: Law
+    sketch: Law = Law(1.0)
+    sketch_size: float = 1.0
+    coverage: dict = field(default_factory=dict)
+    answers: dict[str, dict[str, Asked]] = field(default_factory=dict)
+
+    def variance(
+        self, scores: np.ndarray, asked: Asked, level: np.ndarray, lengths: np.ndarray
+    ) -> np.ndarray:
+        """Return the variance that both kinds of draws leave in scores (N,).
+
+        Args:
+            scores: As shown, shape (N,).
+            asked: Of the question.
+            level: Of each image's noise relative to the average, shape (N,).
+            lengths: Of the whitened training gradients, shape (N,).
+        """
+        training = self.training.variance(asked.spread * level, scores)
+        base = asked.noise * np.square(lengths)
+        return training + self.query.variance(base, scores, asked.relative)
+
+
+def typical_model(calibration: float) -> ErrorModel:
+    """Return what is taken for a collection that records no laws of its errors.
+
+    Args:
+        calibration: What it does record, observed over predicted variance on average.
+    """
+    return ErrorModel(
+        Law(calibration, 0.0, TYPICAL**2), Law(calibration, 0.0, calibration)
+    )
+
+
+def stood(z: np.ndarray) -> dict:
+    """Return coverage of 90% intervals and real over printed error of deviates."""
+    return {
+        "coverage": float(np.mean(np.abs(z) < NORMAL_90)),
+        "ratio": float(np.sqrt(np.mean(np.square(z)))),
+        "count": len(z),
+    }
+
+
+def held_out(
+    scores: np.ndarray, base: np.ndarray, contrasts: np.ndarray
+) -> dict[str, dict]:
+    """Return how laws stand the samples that they were not fitted on.
+
+    Fitted on every second sample, tried on the others, and the other way round.
+
+    Args:
+        scores: As in `fit_law`, shape (M, N).
+        base: As there.
+        contrasts: Of R + 1 folds, shape (R, M, N).
+
+    Returns:
+        What stood, of the ten images with the largest scores, "top", and of "all";
+        nothing for a single sample.
+    """
+    if len(scores) < 2:  # nothing is left to try them on
+        return {}
+    deviates = {"top": [], "all": []}
+    for other in range(2):
+        fitted, tried = slice(1 - other, None, 2), slice(other, None, 2)
+        squares = np.square(contrasts[:, fitted]).sum(0)
+        law = fit_law(scores[fitted], base[fitted], squares)
+        variance = law.variance(base[tried], scores[tried]) / len(contrasts)
+        z = contrasts[:, tried] / np.sqrt(variance)
+        top = np.argsort(-scores[tried], -1)[None, :, :TOP]
+        deviates["all"].append(z.ravel())
+        deviates["top"].append(np.take_along_axis(z, top, -1).ravel())
+    return {what: stood(np.concatenate(z)) for what, z in deviates.items()}
+
+
+# --- the file -----------------------------------------------------------------------
+
+
+def errors_path(root: Path, config: CollectionConfig) -> Path:
+    """Return where the laws lie, beside the collection's file."""
+    stages = ("data", "model", "train", "curvature", "gradients", "samples")
+    return root / f"{config.name}-errors-{config.fingerprint(*stages)}.json"
+
+
+def write_model(path: Path, model: ErrorModel) -> None:
+    """Write the laws as JSON, with six digits: they are no surer than some percent.
+
+    A checksum of the rest stands in it: a damaged file is refused.
+    """
+    facts = _rounded(asdict(model))
+    text = json.dumps({**facts, "sha256": _checksum(facts)}, indent=1)
+    with written_whole(path) as file:
+        file.write(text.encode() + b"\n")
+
+
+def _checksum(facts: dict) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _rounded(value):
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def read_model(path: Path) -> ErrorModel | None:
+    """Return the laws of a collection, or None where it records none.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    if not path.exists():
+        return None
+    try:
+        facts = json.loads(path.read_text())
+        if facts.pop("sha256") != _checksum(facts):
+            raise ValueError(path.name)
+        laws = {name: Law(**facts[name]) for name in ("training", "query", "sketch")}
+        answers = {
+            lens: {sample: Asked(**asked) for sample, asked in by_sample.items()}
+            for lens, by_sample in facts["answers"].items()
+        }
+        return ErrorModel(
+            **laws,
+            sketch_size=float(facts["sketch_size"]),
+            coverage=dict(facts["coverage"]),
+            answers=answers,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"'{path.name}' is damaged. Get it again from where it came, or delete it "
+            "and make it again with `python -m precompute errors`."
+        ) from error
+
+
+class StoredErrors:
+    """The errors of a collection's stored answers.
+
+    They are stored beside the scores. Where an earlier model wrote them, the file of
+    the laws says of every such answer what this one needs to tell them anew.
+
+    Attributes:
+        coverage: How errors stood a test by other draws; empty without one.
+        agreement: Spearman of scores with the same, asked again with all draws new, by
+            form; empty without a test.
+    """
+
+    def __init__(self, collection: Collection):
+        """Read the laws; `read_model` refuses a damaged file of them.
+
+        Args:
+            collection: An open collection.
+        """
+        self._collection = collection
+        try:
+            config = config_from_dict(collection.meta("settings"))
+        except ValueError:  # of another version of this program: said where it matters
+            self._model = None
+        else:
+            self._model = read_model(errors_path(collection.path.parent, config))
+        tested = {} if self._model is None else self._model.coverage
+        self.coverage = tested.get("kinds", {})
+        self.agreement = tested.get("agreement", {})
+
+    @cached_property
+    def _images(self) -> tuple[np.ndarray, np.ndarray]:
+        """Level of the noise and length of every training gradient, each (N,)."""
+        level, lengths = map(self._collection.array, ("noise_level", "whitened_norm"))
+        return level.astype(np.float64), lengths.astype(np.float64)
+
+    def of(self, answer: StoredAnswer, sample: int, lens: dict) -> np.ndarray:
+        """Return the standard errors of a stored answer, shape (N,).
+
+        Args:
+            answer: As stored.
+            sample: Whose it is.
+            lens: The key that it is stored under.
+        """
+        retold = {} if self._model is None else self._model.answers
+        asked = retold.get(lens_key(lens), {}).get(str(sample))
+        if asked is None:
+            return answer.standard_errors
+        return np.sqrt(self._model.variance(answer.scores, asked, *self._images))

@@ -1,0 +1,214 @@
+"""What the methods of `baselines` need beyond a collection: files beside it.
+
+A file is `COLLECTION-method-METHOD-FINGERPRINT.safetensors`; the fingerprint is of the
+settings that decide its content, and its facts say which model it belongs to.
+`precompute.stages.methods` writes them. Says where they lie, how features are stored,
+and refuses a file of another collection.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.collection.store import Collection
+from core.curvature.fit import Curvature, eigenbasis_from
+from core.index.full import balance
+from core.index.projection import Projection, checksum, make_projection
+from core.index.sketch import pack_signs
+from core.model.parameters import Layout
+from core.scores import tensors as tensor_files
+from core.scores.baselines import per_coordinate
+
+# Which file serves which method; a method without one needs none.
+FILE_OF = {
+    "trak": "trak",
+    "journey-trak": "trak",
+    "gradient": "trak",
+    "cosine": "trak",
+    "d-trak": "d-trak",
+    "das": "das",
+    "datainf": "datainf",
+    "ekfac-reduce": "curvature-model-reduce",
+    "kfac-reduce": "curvature-model-reduce",
+    "ekfac-fisher": "curvature-loss-expand",
+    "kfac-fisher": "curvature-loss-expand",
+    "kfac-fisher-reduce": "curvature-loss-reduce",
+}
+FEATURE_FILES = ("trak", "d-trak", "das", "datainf")
+
+
+def method_path(root: Path, name: str, kind: str, settings: dict) -> Path:
+    """Return where a file made with some settings lies."""
+    text = json.dumps(settings, sort_keys=True)
+    fingerprint = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return root / f"{name}-method-{kind}-{fingerprint}.safetensors"
+
+
+def pack_features(features: Tensor) -> dict[str, Tensor]:
+    """Return features (N, k) in half precision, each row over its largest entry.
+
+    Only the storage is short: a method computes in float32 (App. J.4). With a scale of
+    its own no row loses more than 2^-11 of its largest entry.
+    """
+    scale = features.abs().amax(1)
+    divisor = torch.where(scale > 0, scale, torch.ones_like(scale))
+    return {"codes": (features / divisor[:, None]).half(), "scale": scale}
+
+
+def pack_as_signs(features: Tensor) -> dict[str, Tensor]:
+    """Return features (N, k), k a multiple of 8, as signs with a scale for each row.
+
+    For products without an inverse: more features of one bit say more than fewer of 16
+    in the same room.
+    """
+    bits, scale = pack_signs(features)
+    return {"signs": torch.from_numpy(bits), "scale": torch.from_numpy(scale)}
+
+
+def unpack_features(tensors: dict[str, Tensor]) -> Tensor:
+    """Return the features (N, k) in float32."""
+    if "signs" in tensors:
+        signs = torch.from_numpy(np.unpackbits(tensors["signs"].numpy(), axis=1))
+        return (2 * signs.float() - 1) * tensors["scale"][:, None]
+    return tensors["codes"].float() * tensors["scale"][:, None]
+
+
+@dataclass(frozen=True)
+class MethodFile:
+    """An open file.
+
+    Attributes:
+        path: Where it lies.
+        facts: `settings` (what decides the content), `seconds`, `bytes`, `denoiser`
+            (sha256 of the model), and, for features, `num_params` and `projection` (its
+            checksum).
+        tensors: As stored.
+    """
+
+    path: Path
+    facts: dict
+    tensors: dict[str, Tensor]
+
+    @cached_property
+    def features(self) -> Tensor:
+        """Features of all training examples, shape (N, k), float32."""
+        return unpack_features(self.tensors)
+
+    @cached_property
+    def projection(self) -> Projection:
+        """The projection that made the features, on the CPU.
+
+        Raises:
+            ValueError: If this program draws other random numbers.
+        """
+        method = self.facts["settings"]["method"]
+        made = make_projection(
+            method["projection"],
+            self.facts["num_params"],
+            method["dim"],
+            self.facts["settings"]["seed"],
+        )
+        if checksum(made) != self.facts["projection"]:
+            raise ValueError(
+                "This version of torch draws other random numbers than the one that "
+                f"made '{self.path.name}': projection {checksum(made)} here, "
+                f"{self.facts['projection']} there. Delete the file and make it again "
+                "with `python -m precompute methods`."
+            )
+        return made
+
+    def query_features(self, rotated: Tensor, layout: Layout) -> Tensor:
+        """Return features (Q, k) of query gradients that go with the training ones.
+
+        Args:
+            rotated: In the main eigenbasis, shape (Q, P).
+            layout: Of the model.
+        """
+        if "layer_damping" in self.tensors:  # DataInf
+            damping = self.tensors["layer_damping"].to(rotated.device)
+            rotated = rotated * per_coordinate(balance(damping).rsqrt(), layout)
+        return self.projection.apply(rotated).cpu()
+
+    def curvature(self, layout: Layout, eigenvalues: str) -> Curvature:
+        """Return the other curvature.
+
+        Args:
+            layout: Of the model.
+            eigenvalues: "ekfac" or "kfac".
+        """
+        basis = eigenbasis_from(self.tensors, layout)
+        return Curvature(basis, self.tensors[eigenvalues])
+
+
+def load_method(collection: Collection, method: str) -> MethodFile:
+    """Return the file that a method needs; `find_method` raises where there is none."""
+    path, _ = find_method(collection, method)
+    try:
+        tensors, facts = tensor_files.read_tensors(path)
+    except tensor_files.Damaged as error:
+        raise ValueError(_damaged(path)) from error
+    return MethodFile(path, facts, tensors)
+
+
+def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
+    """Return path and facts of the file that a method needs.
+
+    Of several, the one whose features took the most draws.
+
+    Raises:
+        LookupError: If there is none.
+        ValueError: If those there are belong to another collection.
+    """
+    kind = FILE_OF[method]
+    pattern = f"{collection.name}-method-{kind}-{'[0-9a-f]' * 12}.safetensors"
+    paths = sorted(collection.path.parent.glob(pattern))
+    if not paths:
+        only = "curvature" if kind.startswith("curvature") else kind
+        raise LookupError(
+            f"What '{method}' needs did not come with collection '{collection.name}'. "
+            f"Make it with `python -m precompute methods --collection "
+            f"{collection.name} --only {only}`{_FROM_INDEX.get(kind, '')}."
+        )
+    facts = {path: read_facts(path) for path in paths}
+    denoiser = collection.denoiser_sha256()
+    own = [path for path in paths if facts[path]["denoiser"] == denoiser]
+    if not own:
+        raise ValueError(
+            f"'{paths[0].name}' belongs to the model "
+            f"{facts[paths[0]]['denoiser'][:12]}; collection '{collection.name}' has "
+            f"the model {denoiser[:12]}. Make it again with `python -m precompute "
+            f"methods --collection {collection.name}`."
+        )
+    best = max(own, key=lambda path: facts[path].get("draws", 0))
+    stored = facts[best]["settings"]
+    collection.require_settings({k: v for k, v in stored.items() if k != "method"})
+    return best, facts[best]
+
+
+_FROM_INDEX = {"datainf": "; it reads the full index, which `build` leaves behind"}
+
+
+def read_facts(path: Path) -> dict:
+    """Return the facts of a file.
+
+    Raises:
+        ValueError: If it is damaged or none of these files.
+    """
+    try:
+        return tensor_files.read_facts(path)
+    except tensor_files.Damaged as error:
+        raise ValueError(_damaged(path)) from error
+
+
+def _damaged(path: Path) -> str:
+    name = path.name.split("-method-")[0]
+    return (
+        f"'{path.name}' is damaged or no file of a method. Delete it and make it again "
+        f"with `python -m precompute methods --collection {name}`."
+    )

@@ -1,0 +1,1 @@
+"""What several pages show; each file is one part of a page."""

@@ -1,0 +1,154 @@
+"""The parts that Streamlit lacks: picture tiles, coloured tables, a box on a picture.
+
+Not a page. Each part's script and style lie beside this file; they set all text as
+text, never as HTML.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+
+from core.explorer.explorer import Explorer
+from core.report.reading import data_uri
+
+HERE = Path(__file__).parent
+MOST_KEPT = 4096  # training pictures kept as text, of each collection
+
+
+def _component(name: str):
+    """Return the component whose script and style have a name."""
+    return st.components.v2.component(
+        f"afterimage_{name}",
+        css=(HERE / f"{name}.css").read_text(),
+        js=(HERE / f"{name}.js").read_text(),
+    )
+
+
+_mount_tiles = _component("tiles")
+_mount_matrix = _component("matrix")
+_mount_region = _component("region")
+
+
+@st.cache_resource(max_entries=4)
+def _kept_uris(collection: str) -> dict[int, str]:
+    """Return the training pictures that were shown, the oldest first."""
+    return {}
+
+
+def example_uris(explorer: Explorer, examples: list[int]) -> dict[int, str]:
+    """Return training pictures as text for image elements, by id.
+
+    All that are missing are read together, which is many times quicker than one by one.
+    """
+    kept = _kept_uris(explorer.fingerprint)
+    found = {i: uri for i in examples if (uri := kept.get(i)) is not None}
+    missing = [example for example in examples if example not in found]
+    if missing:
+        pictures = map(data_uri, explorer.images_png(missing))
+        found |= dict(zip(missing, pictures, strict=True))
+        kept.update(found)
+    for oldest in list(kept)[:-MOST_KEPT]:
+        kept.pop(oldest, None)
+    return found
+
+
+def example_tile(explorer: Explorer, example: int) -> dict:
+    """Return the tile of a training picture, without a score."""
+    lines = explorer.examples.caption(example)
+    source = example_uris(explorer, [example])[example]
+    return {"id": example, "src": source, "lines": lines, "alt": ", ".join(lines)}
+
+
+def tiles(
+    strips: list[dict],
+    key: str,
+    *,
+    layout: str,
+    columns: tuple[int, int],
+    title: str = "",
+    note: str = "",
+    chosen: int | None = None,
+    on_pick: Callable[[], None] = lambda: None,
+) -> int | None:
+    """Show rows of clickable pictures.
+
+    Args:
+        strips: One dictionary per row: `title`, `tone`, `empty`, and `tiles`, each with
+            `id`, `src`, `alt` and what stands under it (see tiles.js).
+        key: The component's key.
+        layout: "lens" (headings and captions), "gallery" (pictures only) or "bands"
+            (strips side by side, each from top to bottom).
+        columns: Pictures per row, in a wide and in a narrow place.
+        title: Heading over all rows; "" shows none.
+        note: What the heading means.
+        chosen: The id to mark as chosen.
+        on_pick: Called before the page runs again after a click.
+
+    Returns:
+        The id that was clicked just now, or None.
+    """
+    result = _mount_tiles(
+        key=key,
+        data={
+            "strips": strips,
+            "layout": layout,
+            "title": title,
+            "note": note,
+            "columns": columns[0],
+            "narrow_columns": columns[1],
+            "chosen": chosen,
+        },
+        on_picked_change=on_pick,
+    )
+    return result.picked
+
+
+def matrix(
+    columns: list[str], rows: list[dict], key: str, *, alt: str, layout: str = "square"
+) -> int | None:
+    """Show a table of coloured cells.
+
+    Args:
+        columns: Column headings.
+        rows: One dictionary per row: `label`, `cells` (each `text`, `strength` in
+            [-1, 1] and perhaps `title`; or a picture's `src`, `title` and perhaps
+            `text` under it), and, where the row is a picture, its `id` and `src`.
+        key: The component's key.
+        alt: What the table shows, for those who do not see it.
+        layout: "square", or "heat" for narrow cells.
+
+    Returns:
+        The id of the row that was clicked just now, or None.
+    """
+    result = _mount_matrix(
+        key=key,
+        data={"columns": columns, "rows": rows, "alt": alt, "layout": layout},
+        on_picked_change=lambda: None,
+    )
+    return result.picked
+
+
+def region(
+    source: str,
+    alt: str,
+    size: tuple[int, int],
+    box: tuple[int, int, int, int] | None,
+    key: str,
+    on_draw: Callable[[], None],
+) -> None:
+    """Show a picture on which a box can be drawn.
+
+    Args:
+        source: The picture as text for an image element.
+        alt: What it shows.
+        size: Its width and height in its own pixels, which the box counts in.
+        box: Left, top, right, bottom of the box there is, or None.
+        key: The component's key; the drawn box is `st.session_state[key].drawn`.
+        on_draw: Called before the page runs again after a box was drawn.
+    """
+    _mount_region(
+        key=key,
+        data={"src": source, "alt": alt, "size": list(size), "box": box},
+        on_drawn_change=on_draw,
+    )

@@ -1,0 +1,128 @@
+"""Searching among the training pictures: words and facets, on strips and on the map.
+
+Not a page. What is searched for lives in the link, as the choices `words` and `only`.
+"""
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from core.explorer import filters, groups
+from core.explorer.explorer import Explorer
+from core.explorer.filters import Found
+from pages.parts import link, picker
+from pages.parts.words import column_name, sentence, text
+
+MOST_VALUES = 400  # of a column that is offered; more are no choice but a search
+
+
+def find(explorer: Explorer, place: DeltaGenerator) -> Found | None:
+    """Show the search and what it leaves.
+
+    Args:
+        explorer: The collection.
+        place: Where the search opens.
+
+    Returns:
+        What it leaves, None for all pictures.
+    """
+    facets = chosen_facets(explorer)
+    words = (link.choice("words") or "").strip()
+    with place.popover(
+        "Search",
+        icon=":material/search:",
+        help="Show only training pictures that match words, or have certain labels; "
+        "ranks stay those among all pictures",
+    ):
+        show_controls(explorer, facets, words)
+    found = found_pictures(explorer, facets, words) if words or facets else None
+    if found is None:
+        return None
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(
+            f"**{found.size:,} of {explorer.num_examples:,}** · {text(found.words)} · "
+            ":gray[ranks are among all pictures]",
+            width="content",
+        )
+        st.button(
+            "Show all",
+            type="tertiary",
+            icon=":material/close:",
+            help="Search for nothing",
+            on_click=clear,
+        )
+    return found
+
+
+def clear() -> None:
+    """Search for nothing."""
+    link.set_choice("words", None)
+    link.set_choice("only", None)
+
+
+def chosen_facets(explorer: Explorer) -> filters.Facets:
+    """Return the facets that the link names; say it where they make no sense."""
+    named = link.choice("only") or ""
+    try:
+        return filters.read_facets(named, explorer.examples.table, offered(explorer))
+    except ValueError as error:
+        st.info(sentence(error))
+        return {}
+
+
+def offered(explorer: Explorer) -> list[str]:
+    """Return the columns of metadata that can be chosen from."""
+    return offered_columns(explorer.fingerprint, explorer)
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def offered_columns(collection: str, _explorer: Explorer) -> list[str]:
+    """Return those columns; keyed by the collection."""
+    table = _explorer.examples.table
+    return [c for c in groups.facets(table) if table[c].nunique() <= MOST_VALUES]
+
+
+def found_pictures(
+    explorer: Explorer, facets: filters.Facets, words: str
+) -> Found | None:
+    """Return what a search leaves; say it where words cannot be searched for."""
+    nearest, count = [], filters.num_nearest(explorer.num_examples)
+    if words:
+        try:
+            nearest = picker.search(explorer.fingerprint, words, count, explorer)
+        except (LookupError, ValueError) as error:
+            st.info(sentence(error))
+            return None
+    return filters.search(explorer.examples.table, facets, words, nearest)
+
+
+def show_controls(explorer: Explorer, facets: filters.Facets, words: str) -> None:
+    """Show the words and one choice of values per column."""
+    st.session_state.filter_words = words
+    st.text_input(
+        "What it shows",
+        key="filter_words",
+        max_chars=100,
+        placeholder="for instance: cat",
+        help=f"The {filters.num_nearest(explorer.num_examples)} training pictures that "
+        "CLIP finds nearest to the words",
+        on_change=lambda: link.set_choice(
+            "words", st.session_state.filter_words.strip() or None
+        ),
+    )
+    for place, column in enumerate(offered(explorer)):
+        key = f"filter_{place}"  # a column's name may be any text
+        st.session_state[key] = list(facets.get(column, ()))
+
+        def take(column=column, key=key) -> None:
+            wanted = {**facets, column: tuple(st.session_state[key])}
+            link.set_choice("only", filters.write_facets(wanted) or None)
+
+        values = sorted(explorer.examples.table[column].astype(str).unique())
+        st.multiselect(
+            text(column_name(explorer.name, column)),
+            values,
+            key=key,
+            placeholder="any",
+            help="Only pictures with one of these",
+            on_change=take,
+        )

@@ -1,0 +1,295 @@
+"""Choosing which training pictures are left out: by label, words, map or hand.
+
+Not a page. A group lives in the session and the link as one text (`pages.parts.link`):
+"value:COLUMN:VALUE" (all pictures with a value of metadata), "words:COUNT:WORDS" (those
+that CLIP finds nearest to some words) or "ids:3,7-9" (these).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import streamlit as st
+
+from core import columns
+from core.explorer import groups
+from core.explorer.explorer import Answer, Explorer, Query
+from pages.parts import components, picker, picture_map
+from pages.parts.words import column_name
+
+WAYS = {
+    "value": "By label",
+    "words": "By words",
+    "map": "On the map",
+    "ids": "By hand",
+}
+COUNT, MOST_FOUND = 24, 200  # pictures that a search by words takes
+OFFERED = 12  # pictures offered to be picked by hand
+
+
+@dataclass(frozen=True)
+class Group:
+    """Training pictures that are left out together.
+
+    Attributes:
+        members: Who is in it, bool, shape (N,), in the collection's order.
+        name: What it is, plain words.
+        note: What was left aside, "" where nothing was.
+    """
+
+    members: np.ndarray
+    name: str
+    note: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many pictures it has."""
+        return int(self.members.sum())
+
+
+# --- codes --------------------------------------------------------------------------
+
+
+def find_group(explorer: Explorer, code: str) -> Group:
+    """Return the group that a code names; it may be empty.
+
+    Raises:
+        ValueError: If it names none.
+    """
+    table = explorer.examples.table
+    kind, _, rest = code.partition(":")
+    if kind == "value":
+        column, value = columns.parted(rest, ":")
+        if column in table:
+            members = (table[column].astype(str) == value).to_numpy()
+            if members.any():
+                return Group(members, f"{column_name(explorer.name, column)}: {value}")
+    if kind == "words":
+        count, _, words = rest.partition(":")
+        if count.isdecimal() and 1 <= int(count) <= MOST_FOUND and words.strip():
+            found = picker.search(explorer.fingerprint, words, int(count), explorer)
+            return Group(table.index.isin(found), f"nearest to “{words}”")
+    if kind == "ids":
+        there, missing = groups.read_ids(rest, table.index)
+        note = ""
+        if missing:
+            listed = ", ".join(map(str, missing[:5])) + (", …" if missing[5:] else "")
+            one = len(missing) == 1
+            note = (
+                f"{listed} {'is no training picture' if one else 'are no training'}"
+                f"{'' if one else ' pictures'} of this collection and "
+                f"{'was' if one else 'were'} left aside."
+            )
+        return Group(table.index.isin(there), "picked by hand", note)
+    raise ValueError(
+        f"The link names a group '{code}', which this collection does not have. "
+        "Choose one here instead."
+    )
+
+
+def first_group(explorer: Explorer, query: Query) -> str:
+    """Return the code of the group to begin with: what the picture's class shares."""
+    table = explorer.examples.table
+    for column in groups.facets(table):
+        return value_code(column, usual_value(explorer, column, query))
+    return f"ids:{table.index[0]}"
+
+
+def usual_value(explorer: Explorer, column: str, query: Query) -> str:
+    """Return the value of a column to begin with: the picture's own, else the most."""
+    values = explorer.examples.table[column].astype(str)
+    own = explorer.class_of(query.label).get(column)
+    return own if (values == own).any() else values.value_counts().index[0]
+
+
+def value_code(column: str, value: str) -> str:
+    """Return the code of all pictures with a value."""
+    return "value:" + columns.joined(column, ":", value)
+
+
+def choose(code: str) -> None:
+    """Make a group the one that is left out."""
+    st.session_state.group = code
+
+
+# --- controls -----------------------------------------------------------------------
+
+
+def show_choice(explorer: Explorer, query: Query, answer: Answer | None) -> str:
+    """Show the ways to choose a group.
+
+    Args:
+        explorer: The collection.
+        query: The picture that is asked about.
+        answer: What is known of the training pictures, None while it is computed.
+
+    Returns:
+        The code of the group that is chosen.
+    """
+    code = st.session_state.get("group") or first_group(explorer, query)
+    kind = code.partition(":")[0]
+
+    def take_way() -> None:
+        # What the label's choices show is what is left out; the others begin empty.
+        if st.session_state.group_way == "value" and kind != "value":
+            choose(first_group(explorer, query))
+
+    way = st.segmented_control(
+        "Which pictures are left out",
+        list(WAYS),
+        format_func=WAYS.get,
+        default=kind if kind in WAYS else "value",
+        required=True,
+        key="group_way",
+        help="By label: an artist, a class. By words: what the pictures show (CLIP). "
+        "On the map: draw around pictures that lie together. By hand: their numbers.",
+        on_change=take_way,
+    )
+    if way == "value":
+        choose_value(explorer, query, code)
+    elif way == "words":
+        choose_words(explorer, code)
+    elif way == "map":
+        choose_on_map(explorer, query, answer)
+    else:
+        choose_by_hand(explorer, answer, code)
+    return st.session_state.get("group") or code
+
+
+def choose_value(explorer: Explorer, query: Query, code: str) -> None:
+    """Show the choice of a column of metadata and of one of its values."""
+    table = explorer.examples.table
+    offered = groups.facets(table)
+    if not offered:
+        st.info("This collection has no labels that make groups. Choose by words.")
+        return
+    kind, _, rest = code.partition(":")
+    column, value = columns.parted(rest, ":")
+    if kind != "value" or column not in table:
+        column, value = offered[0], None
+    if column not in offered:  # of a link
+        offered = [*offered, column]
+    counts = table[column].astype(str).value_counts(sort=False)
+    counts = counts.sort_index()
+    if value not in counts.index:  # nothing is left out yet, so nothing is chosen
+        value = None
+    st.session_state.group_column, st.session_state.group_value = column, value
+
+    def take_column() -> None:
+        chosen = st.session_state.group_column
+        choose(value_code(chosen, usual_value(explorer, chosen, query)))
+
+    left, right = st.columns(2)
+    left.selectbox(
+        "Label",
+        offered,
+        key="group_column",
+        format_func=lambda column: column_name(explorer.name, column),
+        help="What is known of every training picture",
+        on_change=take_column,
+    )
+    right.selectbox(
+        "Value",
+        list(counts.index),
+        index=None,
+        placeholder="Choose one",
+        key="group_value",
+        format_func=lambda name: f"{name} · {counts[name]:,}",
+        help="All pictures with this value are left out; the number is how many",
+        on_change=lambda: choose(value_code(column, st.session_state.group_value)),
+    )
+
+
+def choose_words(explorer: Explorer, code: str) -> None:
+    """Show a search by words and how many pictures it takes."""
+    kind, _, rest = code.partition(":")
+    count, _, words = rest.partition(":") if kind == "words" else ("", "", "")
+    most = min(MOST_FOUND, explorer.num_examples)
+    # Before there are words, the number that was chosen for them waits in its widget.
+    st.session_state.setdefault("group_count", min(COUNT, most))
+    if kind == "words":
+        st.session_state.group_words = words
+        if count.isdecimal() and 1 <= int(count) <= most:
+            st.session_state.group_count = int(count)
+
+    def take() -> None:
+        if st.session_state.group_words.strip():
+            said = st.session_state.group_words.strip()
+            choose(f"words:{st.session_state.group_count}:{said}")
+
+    left, right = st.columns(2)
+    left.text_input(
+        "Words",
+        key="group_words",
+        placeholder="for instance: a red fruit",
+        help="Matched with what the pictures show (CLIP)",
+        on_change=take,
+    )
+    right.slider(
+        "How many pictures",
+        1,
+        most,
+        key="group_count",
+        help="The nearest this many are left out",
+        on_change=take,
+    )
+    if kind != "words":
+        st.caption("Type what the pictures show; until then the group stays as it is.")
+
+
+def choose_on_map(explorer: Explorer, query: Query, answer: Answer | None) -> None:
+    """Show the map of the training pictures, on which a group can be drawn around."""
+    picture_map.show(
+        explorer, query, answer, "group_map", lambda code: choose(f"ids:{code}")
+    )
+    st.caption(
+        f"{picture_map.HOW}Draw around some to leave them out. "
+        f"{picture_map.colours(answer)}"
+    )
+
+
+def choose_by_hand(explorer: Explorer, answer: Answer | None, code: str) -> None:
+    """Show a list of numbers, and pictures that a click puts into it."""
+    table = explorer.examples.table
+    picked = code.removeprefix("ids:") if code.startswith("ids:") else ""
+    st.session_state.group_ids = picked
+    st.text_area(
+        "Numbers of training pictures",
+        key="group_ids",
+        height=80,
+        placeholder="for instance: 12, 40-52, 977",
+        help="Paste numbers from a table, or click pictures below. Every details "
+        "window says its picture’s number.",
+        on_change=lambda: choose(f"ids:{st.session_state.group_ids}"),
+    )
+    if answer is None:
+        return
+    there, _ = groups.read_ids(picked, table.index)
+    strips = [
+        {
+            "title": title,
+            "tone": tone,
+            "empty": empty,
+            "tiles": [components.example_tile(explorer, int(i)) for i in examples],
+        }
+        for title, tone, examples, empty in (
+            ("Click to add", "neutral", offered(answer, there), "All are in it."),
+            ("Click to take away", "neutral", there[:OFFERED], "Nothing is in it yet."),
+        )
+    ]
+
+    def toggle() -> None:
+        example = int(st.session_state.group_tiles.picked)
+        chosen = set(there) ^ {example}
+        choose(f"ids:{groups.write_ids(chosen)}")
+
+    components.tiles(
+        strips, "group_tiles", layout="lens", columns=(OFFERED, 4), on_pick=toggle
+    )
+    if len(there) > OFFERED:
+        st.caption(f"{len(there) - OFFERED:,} more are in it, not shown here.")
+
+
+def offered(answer: Answer, picked: list[int]) -> list[int]:
+    """Return the most influential pictures that are not picked yet."""
+    ids = answer.example_ids[answer.order()]
+    return ids[~np.isin(ids, picked)][:OFFERED].tolist()

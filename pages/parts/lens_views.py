@@ -1,0 +1,372 @@
+"""Showing answers: strips of pictures, details of one, agreement between lenses.
+
+Not a page. Every page that shows training pictures under a lens shares this.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import streamlit as st
+
+from core.explorer.explorer import Answer, BandAnswers, Explorer, Lens, Query
+from core.explorer.filters import Found
+from core.lenses import lens_title
+from core.report import comparison, figures, reading
+from pages.parts import components, lens_picker, link, trust, waiting
+from pages.parts.words import column_name, column_word, heading, signed, text
+
+STRIP = 6  # pictures in a strip
+NUM_BANDS = 8  # bands of noise levels, where an answer is divided over them
+CHART = {"displayModeBar": False}
+LEGEND = (
+    "± is one standard error; a pale number is within two of them of zero, so it may "
+    "be nothing. A dark mark is the picture’s rank in another column: \\#3 is third "
+    "from the top, \\#−1 the very last. Click a picture for details."
+)
+
+# --- asking -------------------------------------------------------------------------
+
+
+@st.cache_data(max_entries=128, show_spinner="Reading the answer")
+def stored_answer(
+    collection: str, query: str, lens: Lens, _query: Query, _explorer: Explorer
+) -> Answer | None:
+    """Return the answer that came with a gallery picture; keyed by values."""
+    return _explorer.stored_answer(_query, lens)
+
+
+def ask_all(
+    explorer: Explorer, query: Query, lenses: list[Lens], slot: str = "answer"
+) -> list[Answer | None]:
+    """Ask the queue for the answers that did not come with the collection.
+
+    Args:
+        explorer: The collection.
+        query: The picture.
+        lenses: How to ask, one per place.
+        slot: Jobs wait in "`slot` 0", "`slot` 1", ...
+
+    Returns:
+        Per lens its answer, or None while it is computed (see `waiting.result_now`).
+    """
+    found = [
+        stored_answer(explorer.fingerprint, query.key, lens, query, explorer)
+        for lens in lenses
+    ]
+    jobs = {
+        place: waiting.ask(
+            f"{slot} {place}",
+            f"{explorer.fingerprint}/{query.key}/{lens.canonical()}",
+            lambda job, lens=lens: explorer.answer(query, lens, job, job.show),
+        )
+        for place, lens in enumerate(lenses)
+        if found[place] is None
+    }
+    waiting.wait_briefly(list(jobs.values()))
+    for place in jobs:
+        found[place] = waiting.result_now(f"{slot} {place}")
+    return found
+
+
+def ask_bands(
+    explorer: Explorer, query: Query, lens: Lens, slot: str, height: int
+) -> BandAnswers | None:
+    """Return an answer divided over bands of noise levels, None while it is made.
+
+    The slot and the height are those of `waiting.result_of`.
+    """
+    lens = lens.canonical()
+    return waiting.result_of(
+        slot,
+        f"{explorer.fingerprint}/{query.key}/{lens}/bands {NUM_BANDS}",
+        lambda progress: explorer.band_answers(query, lens, NUM_BANDS, progress),
+        height,
+    )
+
+
+# --- strips -------------------------------------------------------------------------
+
+
+def show_strips(
+    explorer: Explorer,
+    answer: Answer,
+    others: list[Answer],
+    key: str,
+    tones: tuple[str, ...] = ("for", "neutral", "against"),
+    count: int = STRIP,
+    among: Found | None = None,
+) -> int | None:
+    """Show the strips of an answer.
+
+    Args:
+        explorer: The collection.
+        answer: What to show.
+        others: Answers whose ranks are marked on pictures that they share.
+        key: The component's key.
+        tones: Which strips.
+        count: Pictures in a strip.
+        among: What a search leaves to be shown, None for all pictures.
+
+    Returns:
+        The training picture that was clicked just now, or None.
+    """
+    scale = reading.scale(answer)
+    strips = reading.strips(answer, count, among)
+    places = np.concatenate([strip.positions for strip in strips]).astype(int)
+    components.example_uris(explorer, answer.example_ids[places].tolist())
+    marks = [(other.lens, reading.marks(other, count, among)) for other in others]
+    ranks = None if among is None else answer.ranks()
+    rows = [
+        {
+            "title": strip.title,
+            "tone": strip.tone,
+            "empty": strip.empty,
+            "tiles": [
+                answer_tile(explorer, answer, scale, int(position), marks, ranks)
+                for position in strip.positions
+            ],
+        }
+        for strip in strips
+        if strip.tone in tones
+    ]
+    return components.tiles(rows, key, layout="lens", columns=(count, 3))
+
+
+def answer_tile(
+    explorer: Explorer,
+    answer: Answer,
+    scale: reading.Scale,
+    position: int,
+    marks: list[tuple[Lens, dict[int, str]]],
+    own_ranks: np.ndarray | None = None,
+) -> dict:
+    """Return the tile of a training picture under a lens.
+
+    Args:
+        explorer: The collection.
+        answer: Under the lens.
+        scale: How its scores are printed.
+        position: Of the picture in the answer.
+        marks: Of other lenses, `reading.marks` of each.
+        own_ranks: Of all pictures, where the tile does not stand where its rank is.
+    """
+    example = int(answer.example_ids[position])
+    tile = components.example_tile(explorer, example)
+    tile["score"] = scale.number(answer.scores[position])
+    tile["error"] = scale.error(answer.standard_errors[position])
+    tile["sure"] = reading.is_sure(answer, position)
+    said = [*tile["lines"], f"{tile['score']} {tile['error']} {scale.unit}".strip()]
+    for lens, ranks in marks:
+        if example in ranks:
+            tile.setdefault("mark", f"#{ranks[example]}")
+            said.append(f"rank {ranks[example]} under {lens_title(lens)}")
+    if own_ranks is not None:
+        rank = own_ranks[position]
+        tile["lines"] = [*tile["lines"], f"rank {rank:,}"]
+        said.append(f"rank {rank:,} of {len(own_ranks):,}")
+    tile["alt"] = ", ".join(said)
+    return tile
+
+
+def show_members(
+    explorer: Explorer, answer: Answer, members: np.ndarray, most: int, key: str
+) -> int | None:
+    """Show the most influential of some training pictures.
+
+    Args:
+        explorer: The collection.
+        answer: Says how influential they are.
+        members: Which pictures, bool, shape (N,).
+        most: Pictures shown.
+        key: The component's key.
+
+    Returns:
+        The picture that was clicked just now, or None.
+    """
+    order = answer.order()
+    first = order[members[order]][:most]
+    scale = reading.scale(answer)
+    similar = reading.is_similarity(answer.lens)
+    title = "Most similar of them" if similar else "Most influential of them"
+    components.example_uris(explorer, answer.example_ids[first].tolist())
+    tiles = [answer_tile(explorer, answer, scale, int(place), []) for place in first]
+    picked = components.tiles(
+        [{"title": title, "tone": "for", "empty": "", "tiles": tiles}],
+        key,
+        layout="lens",
+        columns=(min(most, 12), 3),
+    )
+    lines = dict.fromkeys(explorer.credit(int(answer.example_ids[i])) for i in first)
+    more = int(members.sum()) - len(first)
+    shown = f"{more:,} more are not shown. " if more else ""
+    note = reading.answer_note(answer, False)
+    st.caption(f"{text(note)}. {shown}Art: " + " · ".join(map(text, lines)))
+    return picked
+
+
+# --- details ------------------------------------------------------------------------
+
+
+def show_chosen_detail(
+    explorer: Explorer, query: Query, answers: list[Answer], clicked: int | None
+) -> None:
+    """Open the details of the picture that was clicked, or that the link names."""
+    if clicked is not None:
+        st.session_state.detail = clicked
+        link.write(explorer)
+    example = st.session_state.get("detail")
+    if example in explorer.examples.table.index and answers:
+        show_detail(explorer, query, answers, example)
+
+
+def close_detail() -> None:
+    """Forget which picture's details are open."""
+    st.session_state.detail = None
+
+
+@st.dialog("Side by side", width="medium", on_dismiss=close_detail)
+def show_detail(
+    explorer: Explorer, query: Query, answers: list[Answer], example: int
+) -> None:
+    """Show a training picture beside the sample, with all that is known of it."""
+    title = ", ".join(explorer.examples.caption(example))
+    # A grid stays side by side on a phone; columns would stack.
+    pictures = st.grid(2, min_column_width=120, wrap=False)
+    with pictures.container():
+        picture = reading.enlarged(reading.png(query.pixels))
+        st.image(picture, width="stretch", alt=query.description)
+        heading("The picture asked about", query.description)
+    with pictures.container():
+        picture = reading.enlarged(explorer.image_png(example))
+        st.image(picture, width="stretch", alt=title)
+        heading(title, f"Training picture {example}")
+    for answer in answers:
+        tested, _ = trust.mark(explorer, answer.lens, answer.source)
+        st.markdown(
+            f"**{text(lens_title(answer.lens))}** · "
+            f":gray[{text(reading.standing(answer, example))}]  \n:gray[{tested}]"
+        )
+        st.caption(text(reading.error_note(answer)))
+    show_pair_curve(explorer, query, answers, example)
+    row = explorer.examples.table.loc[example]
+    facts = [
+        f"{column_name(explorer.name, name)} {value}" for name, value in row.items()
+    ]
+    st.caption(text(" · ".join(facts)) + "  \n" + text(explorer.credit(example)))
+    if st.button(
+        "Ask about this one",
+        type="primary",
+        icon=":material/search:",
+        help="Which training pictures made this training picture likely?",
+    ):
+        link.ask_next({"example": str(example)})
+
+
+def show_pair_curve(
+    explorer: Explorer, query: Query, answers: list[Answer], example: int
+) -> None:
+    """Show at which noise levels a training picture matters for the sample."""
+    lens = next((a.lens for a in answers if a.lens.kind == "influence"), None)
+    if lens is None:
+        return
+    # A stored answer may rest on fewer draws than what is asked now, here as elsewhere.
+    lens = replace(lens, num_draws=Lens.num_draws)
+    heading("When it matters", f"{lens_title(lens)}, over the noise levels")
+    bands = ask_bands(explorer, query, lens, "bands of details", height=260)
+    if bands is None:
+        return
+    position = int(np.flatnonzero(bands.example_ids == example)[0])
+    size = len(bands.example_ids)
+    frame = comparison.band_curve(
+        bands.edges,
+        bands.scores[:, position] / size,
+        bands.standard_errors[:, position] / size,
+    )
+    strongest = frame.loc[frame["value"].abs().idxmax()]
+    st.plotly_chart(
+        figures.timestep_curve(frame, "change if removed", reference=0.0),
+        config=CHART,
+        key="pair_curve",
+        alt="Predicted change over the noise levels, strongest between "
+        f"{strongest['low']:g} and {strongest['high']:g}.",
+    )
+
+
+# --- between lenses -----------------------------------------------------------------
+
+
+def last_word(name: str) -> str:
+    """Return how a comparison of lenses stands in a link: "10", "50" or "order"."""
+    return name.split()[-1]
+
+
+def show_agreement(answers: list[Answer], key: str) -> None:
+    """Show how far lenses name the same pictures, as a table of all pairs."""
+    heading("Do the lenses agree?", "1 or all: the same; 0: nothing in common")
+    chosen = st.segmented_control(
+        "Compare",
+        list(comparison.COMPARISONS),
+        required=True,
+        help="First 10, first 50: how many pictures stand at the top of both. Whole "
+        "order: Spearman’s rank correlation over all training pictures.",
+        **link.bind("agreement", comparison.COMPARISONS, "First 10", last_word),
+    )
+    size = len(answers[0].scores)
+    count = min(int(chosen.split()[1]), size) if chosen.startswith("First") else 1
+    table = comparison.agreement(answers, comparison.COMPARISONS[chosen])
+    names = lens_picker.short_titles([answer.lens for answer in answers])
+    rows = [
+        {
+            "label": name,
+            "cells": [
+                {
+                    "text": f"{value:.0f}" if count > 1 else signed(value),
+                    "strength": float(value) / count,
+                    "title": f"{name} and {other}",
+                }
+                for other, value in zip(names, values, strict=True)
+            ],
+        }
+        for name, values in zip(names, table, strict=True)
+    ]
+    components.matrix(names, rows, key, alt=f"Agreement between lenses: {chosen}")
+    if count > 1:
+        st.caption(f"Two unrelated orders would share {count * count / size:.2g}.")
+
+
+def show_distribution(answers: list[Answer], key: str) -> None:
+    """Show how the scores of lenses are spread over the training pictures."""
+    heading("Few or many?", "A long right end: a few pictures stand out")
+    names = lens_picker.short_titles([answer.lens for answer in answers])
+    scores = {name: answer.scores for name, answer in zip(names, answers, strict=True)}
+    st.plotly_chart(
+        figures.distribution(comparison.distribution(scores)),
+        config=CHART,
+        key=key,
+        alt="How many training pictures have which score, for " + ", ".join(names),
+    )
+
+
+def show_shares(explorer: Explorer, answer: Answer, column: str) -> None:
+    """Show how the positive influence divides over the values of a class column."""
+    groups = explorer.examples.table.loc[answer.example_ids, column]
+    frame = reading.shares(answer, groups)
+    heading(
+        f"Share by {column_word(explorer.name, column)}",
+        "of what made it more likely · " + lens_title(answer.lens),
+    )
+    if frame.empty:
+        st.caption("No training picture made this one more likely.")
+        return
+    words = "; ".join(f"{row.group} {row.share:.0%}" for row in frame.itertuples())
+    st.plotly_chart(
+        figures.share_bars(frame),
+        config=CHART,
+        key=f"shares_{column}",
+        alt=f"Share of the positive influence: {words}",
+    )
+    if frame["error"].notna().any():
+        st.caption(
+            "Errors of pictures are taken as independent; of pictures that are alike "
+            "they are not, and ± is too small."
+        )

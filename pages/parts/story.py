@@ -1,0 +1,195 @@
+"""The two-minute story: seven steps through the app, one line at the top of each page.
+
+Not a page. A step sets what is asked and goes to the page that shows it; a visitor may
+do anything in between. The line can be put away, and begun again from the sidebar.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import streamlit as st
+
+from core.explorer.explorer import Explorer
+from core.lenses import Lens
+from pages.parts import lens_picker, link, waiting
+from pages.parts.words import column_word, text
+
+INVITED = -1  # the line offers the story; it was neither begun nor put away
+BOTH = [Lens("ekfac"), Lens("clip")]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the story.
+
+    Attributes:
+        page: Where it takes place.
+        title: What a visitor does.
+        said: What to look at; plain text.
+        prepare: Sets what is asked.
+    """
+
+    page: str
+    title: str
+    said: str
+    prepare: Callable[[Explorer], None]
+
+
+def begin(explorer: Explorer) -> None:
+    """Ask about the picture to begin with."""
+    link.ask_about(link.first_view(explorer))
+    lens_picker.choose(BOTH[:1])
+    st.session_state.group = None
+
+
+def ask_whole(lenses: list[Lens]) -> Callable[[Explorer], None]:
+    """Return what asks about the whole picture in some ways."""
+
+    def prepare(explorer: Explorer) -> None:
+        link.change_view(region=None)
+        lens_picker.choose(lenses)
+
+    return prepare
+
+
+def ask_middle(explorer: Explorer) -> None:
+    """Ask about the middle of the picture."""
+    size = int(explorer.provenance["settings"]["data"]["image_size"])
+    low, high = size // 4, size - size // 4
+    link.change_view(region=f"{low},{low},{high},{high}")
+    lens_picker.choose(BOTH)
+
+
+def leave_out(explorer: Explorer) -> None:
+    """Leave out the pictures that share the first label of the picture's class."""
+    ask_whole(BOTH)(explorer)
+    st.session_state.group = None  # the page then begins with that group
+
+
+def steps(explorer: Explorer) -> list[Step]:
+    """Return the steps, in the words of a collection."""
+    labels = list(explorer.classes.columns)
+    label = column_word(explorer.name, labels[0]) if labels else "kind"
+    return [
+        Step(
+            "explore",
+            "Pick a picture",
+            "The model drew this one. Choose any other from the gallery, or stay.",
+            begin,
+        ),
+        Step(
+            "explore",
+            "See what made it",
+            "Without the training pictures of the green row it would be less likely; ± "
+            "says how sure that is.",
+            ask_whole(BOTH[:1]),
+        ),
+        Step(
+            "explore",
+            "Compare with mere likeness",
+            "CLIP knows what looks alike, not what was the cause. A dark mark is the "
+            "rank in the other column.",
+            ask_whole(BOTH),
+        ),
+        Step(
+            "explore",
+            "Ask about a part",
+            "Now only the marked part counts, and other pictures come first. Drag "
+            "another box on the picture.",
+            ask_middle,
+        ),
+        Step(
+            "groups",
+            f"Leave one {label} out",
+            "What if none of these pictures had been there? Random groups of the same "
+            "size say whether that is much.",
+            leave_out,
+        ),
+        Step(
+            "evidence",
+            "See how far to trust it",
+            "Scores are predictions: what was measured of them, and what was not, is "
+            "said here and beside every score.",
+            ask_whole(BOTH),
+        ),
+        Step(
+            "explore",
+            "Take it with you",
+            "At the foot of this page: a report that stands for itself, a picture to "
+            "share, all scores.",
+            ask_whole(BOTH),
+        ),
+    ]
+
+
+def go_to(explorer: Explorer, number: int) -> None:
+    """Go to a step: set what is asked, and show its page."""
+    step = steps(explorer)[number]
+    st.session_state.story = number
+    if "view" not in st.session_state:
+        begin(explorer)
+    step.prepare(explorer)
+    if st.session_state.get("page") == step.page:
+        waiting.run_again()
+    st.switch_page(f"pages/{step.page}.py")
+
+
+def put_away() -> None:
+    """Show the line no more."""
+    st.session_state.story = None
+
+
+def show(explorer: Explorer) -> None:
+    """Show where in the story a visitor is, and the ways on, back and out."""
+    if "story" not in st.session_state:
+        # Who followed a link came for what it names.
+        came_for = link.ORIGINS.keys() & st.query_params.to_dict().keys()
+        st.session_state.story = None if came_for else INVITED
+    if st.sidebar.button(
+        "Two-minute story",
+        icon=":material/auto_stories:",
+        help="Seven steps from a picture to a report, from the first one",
+    ):
+        go_to(explorer, 0)
+    number = st.session_state.story
+    if number is None:
+        return
+    told = steps(explorer)
+    if number == INVITED:
+        said = "**New here?** Two minutes show what made a picture, and how far to "
+        said += "trust that."
+    else:
+        step = told[number]
+        said = f":gray[{number + 1} of {len(told)}] **{text(step.title)}.** "
+        said += text(step.said)
+    with st.container(horizontal=True, vertical_alignment="center", key="story"):
+        st.markdown(said, width="stretch")
+        with st.container(horizontal=True, width="content"):  # buttons keep their place
+            show_buttons(explorer, told, number)
+
+
+def show_buttons(explorer: Explorer, told: list[Step], number: int) -> None:
+    """Show the ways back, on and out of a step."""
+    last = number + 1 == len(told)
+    if st.button(
+        "Back",
+        type="tertiary",
+        key="story_back",
+        disabled=number < 1,
+        help="The step before",
+    ):
+        go_to(explorer, number - 1)
+    if st.button(
+        "Begin" if number == INVITED else "Next",
+        key="story_next",
+        disabled=last,
+        help="The last step" if last else told[number + 1].title,
+    ):
+        go_to(explorer, number + 1)
+    st.button(
+        "End",
+        type="tertiary",
+        key="story_end",
+        help="Put this line away; the sidebar brings it back",
+        on_click=put_away,
+    )

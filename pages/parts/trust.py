@@ -1,0 +1,115 @@
+"""How far scores were tested by retraining: what there is, and the mark beside scores.
+
+Not a page. Evidence is read once for all visitors, and again when it changes.
+"""
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from core.evidence.stored import Evidence
+from core.evidence.trust import UNTESTED, Trust, lens_trust
+from core.explorer.explorer import Answer, Explorer, Lens
+from core.report.report import Part
+from pages.parts.words import sentence, text
+
+
+@dataclass(frozen=True)
+class Found:
+    """Evidence that was looked for.
+
+    Attributes:
+        version: Changes with the evidence; names it in a cache, with the collection.
+        evidence: None where there is none that tests this collection's scores.
+        missing: Whether that is because nothing was retrained.
+        why_not: What is wrong with it otherwise, as Markdown.
+    """
+
+    version: int
+    evidence: Evidence | None = None
+    missing: bool = False
+    why_not: str = ""
+
+    @property
+    def untested(self) -> bool:
+        """Whether no model was trained again that scores could be ranked against."""
+        return self.missing or bool(self.evidence and not self.evidence.num_halves)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the evidence")
+def _read(collection: str, version: int, _explorer: Explorer) -> Found:
+    """Return a collection's evidence; keyed by values."""
+    try:
+        return Found(version, _explorer.evidence())
+    except LookupError:
+        return Found(version, missing=True)
+    except ValueError as error:
+        return Found(version, why_not=sentence(error))
+
+
+def find_evidence(explorer: Explorer) -> Found:
+    """Return what retraining says of a collection's scores, if it says anything."""
+    try:
+        version = explorer.evidence_version()
+    except ValueError as error:  # settings of another version of the program
+        return Found(0, why_not=sentence(error))
+    return _read(explorer.fingerprint, version, explorer)
+
+
+@st.cache_data(max_entries=512, show_spinner=False)
+def _trust(collection: str, version: int, lens: Lens, source: str, _evidence):
+    """Return how well a lens was found to rank subsets; keyed by values."""
+    return lens_trust(
+        _evidence, lens.method, lens.measurement, lens.timesteps, lens.damping, source
+    )
+
+
+def trust_of(explorer: Explorer, lens: Lens, source: str = "") -> Trust | None:
+    """Return how well a lens was found to rank subsets, None where nobody tested.
+
+    Args:
+        explorer: The collection.
+        lens: How the scores were asked.
+        source: Where they come from, as in an answer.
+    """
+    found = find_evidence(explorer)
+    lens = lens.canonical()
+    if found.evidence is None or lens.region is not None:
+        return None
+    return _trust(explorer.fingerprint, found.version, lens, source, found.evidence)
+
+
+def part_of(explorer: Explorer, answer: Answer) -> Part:
+    """Return an answer as part of a report, with how far its lens was tested."""
+    return Part(answer, trust_of(explorer, answer.lens, answer.source))
+
+
+def mark(explorer: Explorer, lens: Lens, source: str = "") -> tuple[str, str]:
+    """Return how far the scores of a lens were tested, and what that rests on.
+
+    Both are Markdown; the arguments are those of `trust_of`.
+    """
+    tested = trust_of(explorer, lens, source)
+    if tested is not None:
+        words = f":small[:material/science: {text(tested.words)}]"
+        return words, text(tested.meaning)
+    why = "No model was trained again to see whether this ranking holds."
+    found = find_evidence(explorer)
+    if found.evidence is not None and found.untested:
+        why = (
+            "No model was trained again on random halves to see whether this ranking "
+            "holds; some were without whole groups."
+        )
+    elif found.evidence is not None:
+        why = (
+            "Other rankings of this collection were tested by retraining, this one "
+            "was not: it asks about a part, or was never scored for it."
+        )
+    words = f":small[:material/science_off: {UNTESTED}]"
+    return words, text(f"{why} See the page Evidence.")
+
+
+def show_mark(explorer: Explorer, lens: Lens, source: str = "") -> None:
+    """Show that mark under what it is about; the arguments as above."""
+    words, meaning = mark(explorer, lens, source)
+    st.caption(words, help=meaning)

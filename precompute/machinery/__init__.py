@@ -1,0 +1,1 @@
+"""What every long computation needs: workspaces, rows, progress, processes."""

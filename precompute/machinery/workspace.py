@@ -1,0 +1,89 @@
+"""Where a stage leaves its results while a collection is being made.
+
+A workspace is the folder `data/work/NAME`. The name of every result holds a fingerprint
+of the settings that made it, those of the stages before it included, so that a stage
+finds its own finished or unfinished result and never one made with other settings.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+from safetensors import safe_open
+from torch import Tensor
+
+from core.config import DATA_DIR, CollectionConfig
+from core.files.whole import written_whole
+
+# Which settings decide a stage's result.
+DEPENDS_ON = {
+    "train": ("data", "model", "train"),
+    "curvature": ("data", "model", "train", "curvature"),
+    "samples": ("data", "model", "train", "curvature", "samples"),
+    "gradients": ("data", "model", "train", "curvature", "samples", "gradients"),
+}
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that a kill at any moment leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as file:
+        file.write(data)
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], **facts) -> None:
+    """Write tensors and JSON-able facts as one safetensors file, atomically."""
+    tensors = {key: value.contiguous() for key, value in tensors.items()}
+    write_atomically(
+        path, safetensors.torch.save(tensors, {"facts": json.dumps(facts)})
+    )
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
+    """Return what `save_tensors` wrote."""
+    with safe_open(path, "pt") as file:
+        facts = json.loads(file.metadata()["facts"])
+        return {key: file.get_tensor(key) for key in file.keys()}, facts
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folder of one collection in the making."""
+
+    config: CollectionConfig
+    folder: Path
+
+    def path(self, stage: str, name: str) -> Path:
+        """Return the path of a stage's result; `name` includes the suffix."""
+        stem, suffix = name.rsplit(".", 1)
+        fingerprint = self.config.fingerprint(*DEPENDS_ON[stage])
+        return self.folder / f"{stem}-{fingerprint}.{suffix}"
+
+    def save(self, stage: str, name: str, tensors: dict[str, Tensor], **facts) -> None:
+        """Write tensors and JSON-able facts as one safetensors file, atomically."""
+        save_tensors(self.path(stage, f"{name}.safetensors"), tensors, **facts)
+
+    def load(self, stage: str, name: str) -> tuple[dict[str, Tensor], dict] | None:
+        """Return what `save` wrote, or None if there is nothing."""
+        path = self.path(stage, f"{name}.safetensors")
+        return load_tensors(path) if path.exists() else None
+
+    def forget(self, stage: str, *names: str) -> None:
+        """Remove results that nothing needs any more, all processes' parts of them."""
+        fingerprint = self.config.fingerprint(*DEPENDS_ON[stage])
+        for name in names:
+            for path in self.folder.glob(f"{name}*-{fingerprint}.safetensors"):
+                path.unlink(missing_ok=True)
+
+
+def workspace_of(config: CollectionConfig, root: Path | None = None) -> Workspace:
+    """Return the workspace of a collection, whose folder may not be there."""
+    return Workspace(config, (root or DATA_DIR / "work") / config.name)
+
+
+def open_workspace(config: CollectionConfig, root: Path | None = None) -> Workspace:
+    """Return the workspace of a collection, making its folder."""
+    workspace = workspace_of(config, root)
+    workspace.folder.mkdir(parents=True, exist_ok=True)
+    return workspace

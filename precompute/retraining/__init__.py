@@ -1,0 +1,1 @@
+"""Evidence by retraining: which models, training them, measuring and scoring."""

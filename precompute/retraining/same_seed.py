@@ -1,0 +1,138 @@
+"""Models that share everything with the full one but the images: a second ground truth.
+
+Initial weights, order, timesteps, noise and mirrors are the full model's
+(`train.common_draws`), so what a model without some images measures is what these
+images did to this model. Fresh seeds ask another question: what they do to a model of
+this recipe. Every model is measured as soon as it is trained, and what it measured is a
+small file of its own, so that a part of the work can be used.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from core.config import CollectionConfig
+from core.data.datasets import Dataset
+from core.evidence.same_seed import SAME_SEED
+from core.files.table_files import write_table
+from core.measure.draws import subset_mask
+from core.rules import Number, Several, Whole
+from precompute.retraining.evidence import (
+    MeasureConfig,
+    gallery_fingerprint,
+    identity,
+    keep_table,
+    measure_model,
+)
+from precompute.retraining.jobs import Job, retrain
+
+
+@dataclass(frozen=True)
+class SameSeedConfig:
+    """Random removals from models that share all draws."""
+
+    fractions: tuple[float, ...] = (0.02, 0.05, 0.1, 0.5)  # of the images, left out
+    num_subsets: int = 16  # of each size
+    num_seeds: int = 2  # each with a full model of its own
+    num_repeated: int = 3  # subsets of each size that seeds after the first have
+
+
+SAME_SEED_RULES = {
+    "fractions": Several(Number(0, 1, above=True, below=True), 1),
+    "num_subsets": Whole(1),
+    "num_seeds": Whole(1),
+    "num_repeated": Whole(0),
+}
+
+
+def common_config(config: CollectionConfig) -> CollectionConfig:
+    """Return the same settings with draws that belong to images and visits."""
+    return replace(config, train=replace(config.train, common_draws=True))
+
+
+def same_seed_jobs(
+    config: CollectionConfig, settings: SameSeedConfig, num_examples: int, folder: Path
+) -> list[Job]:
+    """Return the full model of every seed, then the removals, one of each size in turn.
+
+    So all sizes are covered alike whenever the work is stopped. The half that is kept
+    is that of the random halves with fresh seeds.
+
+    Args:
+        config: The full model's settings, with common draws.
+        settings: How many of which size.
+        num_examples: N.
+        folder: Where the files lie.
+    """
+    everything = np.ones(num_examples, dtype=bool)
+    jobs = [_job(folder, 0.0, -1, k, everything) for k in range(settings.num_seeds)]
+    for m in range(settings.num_subsets):
+        seeds = settings.num_seeds if m < settings.num_repeated else 1
+        for k in range(seeds):
+            for fraction in settings.fractions:
+                kept = subset_mask(num_examples, m, config.seed, 1 - fraction)
+                jobs.append(_job(folder, fraction, m, k, kept))
+    return jobs
+
+
+def _job(folder: Path, fraction: float, subset: int, seed: int, kept) -> Job:
+    """Return the model of a seed without a random fraction of the images."""
+    name = "full" if subset < 0 else f"without-{fraction:g}-{subset:03d}"
+    why = {SAME_SEED: {"fraction": fraction, "subset": subset, "seed": seed}}
+    path = folder / f"{name}-{seed}.safetensors"
+    return Job(path, kept, (SAME_SEED, seed), why, seed_number=seed)
+
+
+def write_masks(jobs: list[Job], path: Path) -> None:
+    """Write which images each removal keeps: `fraction`, `subset`, packed bits."""
+    rows = {}
+    for job in jobs:
+        why = job.why[SAME_SEED]
+        if why["subset"] >= 0:
+            rows[why["fraction"], why["subset"]] = np.packbits(job.kept).tobytes()
+    table = pd.DataFrame([(*key, kept) for key, kept in sorted(rows.items())])
+    write_table(path, table.set_axis(["fraction", "subset", "kept"], axis=1))
+
+
+def train_and_measure(
+    config: CollectionConfig,
+    dataset: Dataset,
+    jobs: list[Job],
+    samples: dict[str, Tensor],
+    settings: MeasureConfig,
+    results: Path,
+    device: str = "cpu",
+) -> list[Path]:
+    """Return the files of results, training each model and measuring the gallery in it.
+
+    A model that is trained is not trained again, a result that is there is kept.
+
+    Args:
+        config: The full model's settings, with common draws.
+        dataset: All images.
+        jobs: In the order to do them.
+        samples: The gallery, as `make_samples` returns it.
+        settings: What to measure.
+        results: Folder of the results, a table of the columns `MODEL` and `COSTS` each.
+        device: Where to compute.
+
+    Returns:
+        A file per job.
+    """
+    how = f"{settings.fingerprint()}-{gallery_fingerprint(config)}"
+    paths = []
+    for job in jobs:
+        path = results / f"{job.path.stem}.parquet"
+        paths.append(path)
+        if path.exists():
+            continue
+        retrain(config, dataset, job, device)
+        kept = job.path.with_name(f"measured-{how}-{job.path.stem}.parquet")
+        weights = job.path.read_bytes()
+        table = measure_model(weights, samples, settings, config.seed, kept, device)
+        keep_table(table.assign(**identity(job.path)), path)
+        print(f"{path.name} ({len(paths)} of {len(jobs)})", flush=True)
+    return paths

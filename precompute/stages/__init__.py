@@ -1,0 +1,1 @@
+"""The stages that make a collection, from training to publishing."""

@@ -1,0 +1,200 @@
+"""Make the gallery: samples over all classes, and their query gradients; resumable."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.config import CollectionConfig
+from core.curvature.fit import Curvature
+from core.data.datasets import Dataset
+from core.engine.clip import clip_similarity, load_clip
+from core.engine.query import Subject, query_gradient
+from core.measure.draws import keyed_generator
+from core.model.denoiser import Denoiser, to_pixels
+from precompute.machinery.progress import Bar
+from precompute.machinery.workspace import Workspace
+from precompute.stages.clip import embed_examples
+
+BATCH = 32
+
+
+def gallery_labels(num_samples: int, num_classes: int) -> list[int]:
+    """Return a label per sample, spread evenly over the classes."""
+    return [
+        i * num_classes // num_samples if num_samples < num_classes else i % num_classes
+        for i in range(num_samples)
+    ]
+
+
+def pair_labels(num_samples: int, labels: np.ndarray, held_out: Sequence[int]) -> list:
+    """Return a label per sample, in turn one that training saw and one that it did not.
+
+    Args:
+        num_samples: How many.
+        labels: Of the training images.
+        held_out: The classes that none of them is of.
+    """
+    orders = []
+    for name, known in (("seen", np.unique(labels)), ("held out", np.array(held_out))):
+        g = keyed_generator(0, "gallery", name)
+        orders.append(known[torch.randperm(len(known), generator=g).numpy()])
+    return [int(orders[i % 2][i // 2 % len(orders[i % 2])]) for i in range(num_samples)]
+
+
+def make_samples(
+    config: CollectionConfig, denoiser: Denoiser, dataset: Dataset, workspace: Workspace
+) -> dict[str, Tensor]:
+    """Return the gallery: `x_0` (M, C, H, W), `pixels` uint8, `labels`, `seeds` (M,).
+
+    Each sample has a generator of its own, keyed by its seed. It is drawn alone, so
+    that drawing it again gives the same bits.
+    """
+    saved = workspace.load("samples", "samples")
+    if saved is not None:
+        return saved[0]
+    started, settings = time.time(), config.samples
+    if settings.num_candidates:
+        seeds = choose_seeds(config, denoiser, dataset, workspace)
+        labels = [seed % len(dataset.class_names) for seed in seeds]
+    else:
+        seeds = list(range(settings.num_samples))
+        labels = (
+            pair_labels(settings.num_samples, dataset.labels, dataset.held_out)
+            if dataset.held_out
+            else gallery_labels(settings.num_samples, len(dataset.class_names))
+        )
+    pictures = zip(seeds, labels, strict=True)
+    clean = torch.cat([
+        draw(config, denoiser, [seed], [label])
+        for seed, label in Bar(pictures, "samples", len(seeds))
+    ])
+    tensors = {
+        "x_0": clean,
+        "pixels": torch.from_numpy(decoded(denoiser, clean)),
+        "labels": torch.tensor(labels),
+        "seeds": torch.tensor(seeds),
+    }
+    workspace.save("samples", "samples", tensors, seconds=time.time() - started)
+    workspace.forget("samples", "candidates")
+    return tensors
+
+
+def draw(
+    config: CollectionConfig, denoiser: Denoiser, seeds: list[int], labels: list[int]
+) -> Tensor:
+    """Return the samples x_0 of some seeds and labels, shape (B, C, H, W)."""
+    trajectories = denoiser.sample(
+        [keyed_generator(config.seed, "sample", seed) for seed in seeds],
+        torch.tensor(labels) if denoiser.null_label is not None else None,
+        config.samples.sampler,
+        config.samples.num_steps,
+        guidance_scale=config.samples.guidance_scale,
+    )
+    return torch.stack([trajectory.states[-1] for trajectory in trajectories])
+
+
+def decoded(denoiser: Denoiser, x_0: Tensor) -> np.ndarray:
+    """Return the pictures of clean examples, uint8, shape (B, C, H, W)."""
+    parts = [denoiser.decode(part.to(denoiser.device)) for part in x_0.split(BATCH)]
+    return np.concatenate([to_pixels(part) for part in parts])
+
+
+def choose_seeds(
+    config: CollectionConfig, denoiser: Denoiser, dataset: Dataset, workspace: Workspace
+) -> list[int]:
+    """Return the seeds of the gallery: those whose pictures look most like drawings.
+
+    A candidate's label is its seed modulo the number of classes; `typicality` decides
+    and `best_spread` sees to variety. Drawing resumes after the last whole batch.
+    """
+    num_classes, clean = len(dataset.class_names), []
+    batches = torch.arange(config.samples.num_candidates).split(BATCH)
+    for number, seeds in enumerate(Bar(batches, "candidates")):
+        name = f"candidates-{number}"
+        saved = workspace.load("samples", name)
+        if saved is None:
+            part = draw(
+                config, denoiser, seeds.tolist(), (seeds % num_classes).tolist()
+            )
+            workspace.save("samples", name, {"x_0": part})
+        clean.append(part if saved is None else saved[0]["x_0"])
+    scores = typicality(decoded(denoiser, torch.cat(clean)), dataset, denoiser.device)
+    return best_spread(scores, dataset.class_names, config.samples.num_samples)
+
+
+def typicality(
+    pixels: np.ndarray, dataset: Dataset, device: torch.device
+) -> np.ndarray:
+    """Return each picture's mean CLIP similarity to its three nearest training ones.
+
+    Args:
+        pixels: uint8, shape (B, C, H, W).
+        dataset: The training set.
+        device: Where CLIP runs.
+    """
+    clip_model = load_clip(device=str(device))
+    similarity = clip_similarity(
+        clip_model.embed_images(pixels), embed_examples(clip_model, dataset)
+    )
+    return np.sort(similarity, axis=1)[:, -3:].mean(1)
+
+
+def best_spread(
+    scores: np.ndarray, class_names: Sequence[tuple[str, ...]], count: int
+) -> list[int]:
+    """Return the places of `count` good scores, spread over the subjects, ascending.
+
+    The best of every subject comes first, then the second best of every subject, and so
+    on; at most one per class. Place i belongs to class i % C; a class's subject is the
+    last of its names.
+    """
+    classes = len(class_names)
+    best, turns = {}, Counter()
+    for place in np.argsort(-scores, kind="stable").tolist():
+        subject = class_names[place % classes][-1]
+        if place % classes not in best:
+            best[place % classes] = (turns[subject], -scores[place], place)
+            turns[subject] += 1
+    return sorted(place for _, _, place in sorted(best.values())[:count])
+
+
+def sample_queries(
+    config: CollectionConfig,
+    denoiser: Denoiser,
+    curvature: Curvature,
+    samples: dict[str, Tensor],
+    workspace: Workspace,
+) -> tuple[Tensor, Tensor]:
+    """Return rotated query gradients (M, F, P) and losses (M,) of the gallery."""
+    saved = workspace.load("samples", "queries")
+    if saved is not None:
+        return saved[0]["queries"], saved[0]["losses"]
+    started = time.time()
+    basis = curvature.basis.to(denoiser.device)
+    conditional = denoiser.null_label is not None
+    queries, losses = [], []
+    for x_0, label in Bar(
+        zip(samples["x_0"], samples["labels"].tolist(), strict=True),
+        "queries",
+        len(samples["x_0"]),
+    ):
+        query = query_gradient(
+            denoiser,
+            basis,
+            Subject(x_0, label if conditional else None),
+            "loss",
+            config.samples.num_draws,
+            config.seed,
+        )
+        queries.append(query.folds.cpu())
+        losses.append(query.value)
+    tensors = {
+        "queries": torch.stack(queries),
+        "losses": torch.tensor(losses, dtype=torch.float64),
+    }
+    workspace.save("samples", "queries", tensors, seconds=time.time() - started)
+    return tensors["queries"], tensors["losses"]

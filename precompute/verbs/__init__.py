@@ -1,0 +1,1 @@
+"""The verbs of `python -m precompute`, one file each."""

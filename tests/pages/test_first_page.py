@@ -1,0 +1,89 @@
+"""The first page of a new server is light: none of what takes seconds is loaded."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.helpers.server import ROOT
+
+HEAVY = ("torch", "numba", "diffusers", "open_clip")
+PAGES = sorted((ROOT / "pages").glob("*.py"))
+
+# Draws the first page as a visitor gets it; the model is not loaded beside it.
+FIRST_PAGE = """
+import json, sys
+from streamlit.testing.v1 import AppTest
+import streamlit.runtime.scriptrunner.script_runner as runner
+from core.explorer import Explorer
+import os
+
+def run(path):
+    code = compile(open(path).read(), path, "exec")
+    exec(code, {"__name__": "__main__", "__file__": path})
+
+runner._mpa_v1 = run
+Explorer.wake = lambda self: None
+Explorer.method_facts = Explorer.wake  # asked by the queue, beside the page
+Explorer.device_name = "CPU"  # a card is named by torch
+app = AppTest.from_file(os.path.abspath("visit.py"), default_timeout=120).run()
+shown = [tile for key in ("lens_0", "lens_1") for tile in [app.session_state[key]]]
+print(json.dumps([len(shown), [e.value for e in app.exception], sorted(sys.modules)]))
+"""
+
+
+def loaded(*command: str, **environment: str) -> list:
+    """Return what a fresh Python printed as JSON in its last line."""
+    done = subprocess.run(
+        [sys.executable, "-c", *command],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def imported_by(file: Path) -> set[str]:
+    """Return the modules of this project that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        found |= {
+            name
+            for name in names
+            if (ROOT / name.replace(".", "/")).with_suffix(".py").exists()
+        }
+    return found
+
+
+def test_no_page_imports_what_takes_seconds_to_load():
+    """Not even through what its imports import, in a process of its own."""
+    modules = sorted(set().union(*map(imported_by, PAGES)))
+    assert "core.explorer.groups" in modules and "pages.parts.lens_views" in modules
+    code = "import json, sys\n" + "".join(f"import {name}\n" for name in modules)
+    names = loaded(code + "print(json.dumps(sorted(sys.modules)))")
+    assert "core.explorer.explorer" in names
+    assert not [name for name in HEAVY if name in names]
+
+
+def test_the_first_page_is_drawn_without_what_takes_seconds_to_load(tiny_collection):
+    """Stored answers and all; the model is loaded behind it."""
+    count, errors, names = loaded(
+        FIRST_PAGE, AFTERIMAGE_COLLECTIONS=str(tiny_collection)
+    )
+    assert count == 2 and errors == []
+    assert not [name for name in HEAVY if name in names]
+
+
+def test_no_list_of_source_files_is_shown():
+    """Until the app has run once, Streamlit would list the files of pages/."""
+    settings = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
+    assert settings["client"]["showSidebarNavigation"] is False

@@ -1,0 +1,223 @@
+"""The Groups page, driven as a visitor does, on a real tiny collection."""
+
+import numpy as np
+import pytest
+
+from core.evidence.tables import calibration, group_changes
+from core.explorer import groups
+from core.explorer.explorer import Lens, open_explorer
+from core.files import texts
+from core.report import reading
+from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
+    address,
+    app_runs_first,
+    open_app,
+    wait_for_jobs,
+    words,
+)
+
+PAGE = "pages/groups.py"
+
+
+def shown(app) -> str:
+    """Return all text on the page without the marks that escape it."""
+    return words(app).replace("\\", "").replace("\u2060", "")
+
+
+def open_groups(root, monkeypatch, **link):
+    """Return the page, filled, as a link opens it."""
+    link = {"sample": "0"} | link
+    return wait_for_jobs(open_app(root, monkeypatch, PAGE, **link))
+
+
+def test_printed_change_is_the_sum_over_the_group(tiny_collection, monkeypatch):
+    """Number, error and place among random groups, from the scores themselves."""
+    explorer = open_explorer("glyphs", tiny_collection)
+    table = explorer.examples.table
+    column = groups.facets(table)[0]
+    group = f"value:{column}:{table[column].iloc[0]}"
+    app = open_groups(tiny_collection, monkeypatch, group=group)
+    assert not app.exception and not app.info
+    assert address(app)["group"] == group
+
+    query = explorer.query_from_gallery(0)
+    answer = explorer.answer(query, Lens())
+    members = (table[column] == table[column].iloc[0]).to_numpy()
+    change = sum(answer.scores[i] for i in np.flatnonzero(members)) / len(table)
+    others = groups.random_members(len(table), int(members.sum()), seed=0)
+    others = groups.changes(answer.scores, others)
+    scale = reading.signed_scale(abs(change))
+    uncertainty = explorer.uncertainty(query, answer)
+    error = float(uncertainty.of_groups(members[None])[0])
+    assert f"{scale.number(change)} {scale.error(error)}" in shown(app)
+    below = groups.share_below(change, others)
+    assert f"{below:.0%} of 200 random groups" in shown(app)
+    assert "than without as many random ones" in shown(app)
+    assert f"{members.sum()} of {len(table)} pictures" in shown(app)
+    assert "The size is not calibrated" in shown(app)
+
+
+def test_table_holds_every_value_and_no_formula(tiny_collection, monkeypatch):
+    """The bars' numbers, all of them, sorted; what a cell may hold is text."""
+    app = open_groups(tiny_collection, monkeypatch)
+    column = app.segmented_control(key="shares_choice").value
+    explorer = open_explorer("glyphs", tiny_collection)
+    answer = explorer.answer(explorer.query_from_gallery(0), Lens())
+    table = groups.change_table(answer.scores, explorer.examples.table[column])
+    assert set(table["group"]) == set(explorer.examples.table[column])
+    hostile = table.assign(group='=HYPERLINK("http://evil")')
+    assert "\"'=HYPERLINK" in texts.safe_csv(hostile)
+
+
+def test_calibrated_change_is_shown_where_there_is_evidence(
+    tested_collection, monkeypatch
+):
+    """The map's value at what goes beyond a random group of the size."""
+    app = open_groups(tested_collection, monkeypatch, group="ids:0-9")
+    explorer = open_explorer("glyphs", tested_collection)
+    scores = explorer.answer(explorer.query_from_gallery(0), Lens()).scores
+    members = (explorer.examples.table.index <= 9).astype(float)
+    beyond = (members * (scores - scores.mean())).sum() / len(scores)
+    found = groups.calibrated(calibration(explorer.evidence(), "ekfac", "loss"), beyond)
+    scale = reading.signed_scale(max(abs(found.low), abs(found.high)))
+    assert app.metric[0].value == f"{scale.number(found.value)} {scale.unit}".strip()
+    ends = f"{scale.number(found.low)} to {scale.number(found.high)}"
+    assert "beyond a random group of the same size" in shown(app)
+    assert shown(app).count(ends) == 1 + found.tested  # beside the raw score, in words
+    told = f"nine times of ten from {ends}" if found.tested else "or further: no half"
+    assert told in shown(app)
+    assert "That was learnt where halves of the pictures were left out" in shown(app)
+
+
+def test_a_group_that_is_gone_is_not_shown_as_chosen(tiny_collection, monkeypatch):
+    """The value's box is empty, and what is chosen there is left out."""
+    app = open_groups(tiny_collection, monkeypatch, group="value:subgroup:gone")
+    assert "does not have" in app.info[0].value
+    value = app.selectbox(key="group_value")
+    assert value.value is None
+    value.set_value(value.options[0].rpartition(" · ")[0])
+    app = wait_for_jobs(app.run())
+    assert not app.info and "Left out" in shown(app)
+
+
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ({"group": "ids:99999"}, "No training picture is in this group yet"),
+        ({"group": "ids:"}, "No training picture is in this group yet"),
+        ({"group": "value:subgroup:x"}, "does not have. Choose one here"),
+        ({"group": "ids:0-31"}, "Every picture is in this group"),
+        ({"group": "magic"}, "a group 'magic'"),
+        ({"group": "words:0:heart"}, "does not have"),
+        ({"lenses": "clip"}, "makes no prediction"),
+    ],
+)
+def test_what_cannot_be_predicted_is_said_in_one_sentence(
+    tiny_collection, monkeypatch, link, said
+):
+    app = open_groups(tiny_collection, monkeypatch, **link)
+    assert not app.exception
+    assert len(app.info) == 1 and said in app.info[0].value.replace("\\", "")
+
+
+def test_unknown_numbers_are_named_and_left_aside(tiny_collection, monkeypatch):
+    explorer = open_explorer("glyphs", tiny_collection)
+    known = int(explorer.examples.table.index[0])
+    app = open_groups(tiny_collection, monkeypatch, group=f"ids:{known},99999")
+    assert "99999 is no training picture of this collection" in shown(app)
+    assert "1 of 32 pictures" in shown(app) and not app.info
+
+
+def test_every_way_to_choose_writes_the_link(tiny_collection, monkeypatch):
+    explorer = open_explorer("glyphs", tiny_collection)
+    ids = explorer.examples.table.index
+    app = open_groups(tiny_collection, monkeypatch)
+    assert "group" not in address(app)
+    value = app.selectbox(key="group_value")
+    names = (option.rpartition(" · ")[0] for option in value.options)
+    other = next(name for name in names if name != value.value)
+    value.set_value(other).run()
+    assert address(app)["group"] == f"value:subgroup:{other}"
+
+    app.segmented_control(key="group_way").set_value("words").run()
+    app.slider(key="group_count").set_value(5).run()
+    app.text_input(key="group_words").set_value("a face: [x]").run()
+    assert address(app)["group"] == "words:5:a face: [x]"
+    app = wait_for_jobs(app)
+    found = explorer.search("a face: [x]", 5)
+    assert "5 of 32 pictures" in shown(app) and len(found) == 5
+
+    app.segmented_control(key="group_way").set_value("ids").run()
+    app.text_area(key="group_ids").set_value(f"{ids[0]}, {ids[3]}").run()
+    assert "2 of 32 pictures" in shown(wait_for_jobs(app))
+    assert address(app)["group"] == f"ids:{ids[0]}, {ids[3]}"
+    # Back at the labels, what they show is what is left out.
+    app.segmented_control(key="group_way").set_value("value").run()
+    shown_value = app.selectbox(key="group_value").value
+    assert address(app)["group"] == f"value:subgroup:{shown_value}"
+    assert not app.exception
+
+
+def test_a_collection_without_eigenvectors_has_no_errors(
+    tiny_collection, tmp_path, monkeypatch
+):
+    """A line says so and how to get them; the change is there all the same."""
+    for path in tiny_collection.iterdir():
+        if path.is_file() and "eigenvectors" not in path.name:
+            (tmp_path / path.name).symlink_to(path)
+    app = open_groups(tmp_path, monkeypatch)
+    assert not app.exception and not app.warning
+    assert "Errors are not known here" in shown(app)
+    assert "than without as many random ones" in shown(app)
+
+
+def test_group_stays_with_another_picture_and_other_pages(tiny_collection, monkeypatch):
+    app = open_groups(tiny_collection, monkeypatch, group="ids:0-9")
+    app.switch_page("pages/collections.py").run()
+    app.switch_page(PAGE).run()
+    assert address(app)["group"] == "ids:0-9"
+
+
+def test_attribution_has_a_sum_but_no_change(tiny_collection, monkeypatch):
+    """RelatIF's scores order groups; nothing on the page calls them a change."""
+    app = open_groups(tiny_collection, monkeypatch, lenses="relatif.loss")
+    assert not app.exception
+    assert "together" in shown(app) and "model would find" not in shown(app)
+    assert "an order, not a size" in shown(app)
+
+
+def test_a_group_of_everything_has_nothing_to_be_compared_with(
+    tested_collection, monkeypatch
+):
+    """No change is said of it, calibrated or not; the labels' bars stay."""
+    app = open_groups(tested_collection, monkeypatch, group="ids:0-31")
+    assert not app.exception
+    assert "more than for" not in shown(app) and "likely than" not in shown(app)
+    assert not app.metric and len(app.get("plotly_chart"))
+
+
+def test_a_group_that_was_really_left_out_says_what_happened(
+    tested_collection, monkeypatch
+):
+    """Measured beside foretold, and both drawings; only where it was measured."""
+    explorer = open_explorer("glyphs", tested_collection)
+    evidence, kind = explorer.evidence(), explorer.examples.table["subgroup"].iloc[0]
+    group = f"value:subgroup:{kind}"
+    app = open_groups(tested_collection, monkeypatch, group=group)
+    found = group_changes(evidence, "loss").loc[(f"subgroup={kind}", 0)]
+    query = explorer.query_from_gallery(0)
+    answer = explorer.answer(query, Lens())
+    members = explorer.examples.table["subgroup"] == kind
+    change = groups.changes(answer.scores, members.to_numpy()[None])[0]
+    scale = reading.signed_scale(found[["change", "random", "measured"]].abs().max())
+    foretold = reading.signed_scale(abs(change))
+    assert "Really left out" in words(app)
+    assert f"changed by **{scale.number(found['change'])}" in shown(app)
+    assert f"random pictures by {scale.number(found['random'])}" in shown(app)
+    assert f"**{scale.number(found['measured'])}" in shown(app)
+    assert f"foretold were {foretold.number(change)}" in shown(app)
+    assert "really_drawn" in app.session_state
+    for other in ({"sample": "5"}, {"group": "ids:1-9"}):
+        link = {"group": group} | other
+        app = open_groups(tested_collection, monkeypatch, **link)
+        assert not app.exception and "Really left out" not in words(app)

@@ -13,7 +13,7 @@ from core.config import DATA_DIR, CollectionConfig
 from core.curvature.fit import GGNS, KFAC_APPROXIMATIONS
 from core.index.projection import MAX_DIM, PROJECTIONS
 from core.lenses import QUERY_FOLDS
-from core.model.denoiser import SAMPLERS
+from core.model.sampling import SAMPLERS
 from core.rules import (
     SWITCH,
     Number,

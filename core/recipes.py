@@ -6,105 +6,18 @@ then holds its settings, so that every later command needs its name only.
 
 import json
 import typing
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 from core.checks import NAME, RULES
 from core.config import (
-    COLLECTIONS,
     CollectionConfig,
-    CurvatureConfig,
-    DataConfig,
-    GradientConfig,
-    ModelConfig,
-    SampleConfig,
-    TrainConfig,
-    collection_config,
     config_from_dict,
     sets_folder,
 )
 from core.files.whole import written_whole
+from core.presets import COLLECTIONS, collection_config
 from core.rules import Rule, Whole
-
-
-def small(name: str, data: DataConfig) -> CollectionConfig:
-    """Return a pixel model that two CPU cores train in an hour or two."""
-    return CollectionConfig(
-        name,
-        data,
-        ModelConfig(
-            block_out_channels=(32, 64), attention=(False, True), label_dropout=0.1
-        ),
-        TrainConfig(
-            num_steps=10_000,
-            batch_size=32,
-            learning_rate=1e-3,
-            warmup_steps=300,
-            ema_decay=0.9995,
-        ),
-        CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
-        GradientConfig(num_draws=64),
-    )
-
-
-def cifar(name: str, data: DataConfig) -> CollectionConfig:
-    """Return the paper's CIFAR-2 model and training (App. J.2, J.8): for a GPU."""
-    return CollectionConfig(
-        name,
-        data,
-        ModelConfig(
-            block_out_channels=(128, 256, 256, 256),
-            attention=(False, True, False, False),
-            layers_per_block=2,
-            attention_head_dim=None,
-            norm_num_groups=32,
-            dropout=0.1,
-            time_scale_shift="scale_shift",
-            norm_eps=1e-6,
-            flip_sin_to_cos=False,
-            freq_shift=1,
-            downsample_padding=0,
-        ),
-        TrainConfig(horizontal_flip=True, ema_decay=0.999),
-        CurvatureConfig(batch_size=256, group_size=256),
-        GradientConfig(),
-        SampleConfig(sampler="ddpm", num_steps=1000),
-    )
-
-
-def latent(name: str, data: DataConfig) -> CollectionConfig:
-    """Return a model of 4x4 patch latents, as that of Glyphs, for larger pictures."""
-    config = small(name, data)
-    glyphs = collection_config("glyphs")
-    return replace(
-        config,
-        model=glyphs.model,
-        train=replace(glyphs.train, num_steps=25_000, start_from=""),
-        samples=SampleConfig(sampler="ddpm", num_steps=100, guidance_scale=3.0),
-    )
-
-
-# Name -> (recipe, side of its pictures in pixels)
-RECIPES: dict[str, tuple[Callable, int]] = {
-    "small": (small, 32),
-    "cifar": (cifar, 32),
-    "latent": (latent, 64),
-}
-
-
-def recipe_size(recipe: str) -> int:
-    """Return the side of a recipe's pictures in pixels.
-
-    Raises:
-        LookupError: If there is no such recipe.
-    """
-    if recipe not in RECIPES:
-        raise LookupError(
-            f"There is no preset '{recipe}' for your own pictures. Known: "
-            f"{', '.join(RECIPES)}."
-        )
-    return RECIPES[recipe][1]
 
 
 def check_name(name: str) -> None:

@@ -6,9 +6,10 @@ import streamlit as st
 from core.config import DATA_DIR
 from core.explorer.explorer import Explorer
 from core.files.running import running
+from core.numbers import duration
 from core.report import reading
 from pages.parts import link, shared
-from pages.parts.words import duration, several_of, text
+from pages.parts.words import several_of, text
 
 LOOK_EVERY = 3.0  # seconds between two looks at what is being made
 

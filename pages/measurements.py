@@ -8,6 +8,7 @@ import streamlit as st
 
 from core.explorer.explorer import Answer, Explorer, Lens, Query
 from core.lenses import MEASUREMENTS
+from core.numbers import measured, signed
 from core.report import comparison, figures, reading
 from pages.parts import (
     lens_picker,
@@ -19,7 +20,7 @@ from pages.parts import (
     trust,
     waiting,
 )
-from pages.parts.words import heading, how_to_read, measured, signed, text
+from pages.parts.words import heading, how_to_read, text
 
 COMPARED = ("loss", "elbo", "trajectory")
 MANY = 1500  # points that a figure can hold and stay quick

@@ -8,6 +8,7 @@ from core.answers import Answer, Query
 from core.explorer.explorer import Explorer, Lens
 from core.files.texts import minus
 from core.lenses import KINDS, METHODS
+from core.numbers import duration, signed, size
 from core.report import reading
 from pages.parts import (
     lens_picker,
@@ -19,15 +20,7 @@ from pages.parts import (
     trust,
     waiting,
 )
-from pages.parts.words import (
-    duration,
-    heading,
-    how_to_read,
-    sentence,
-    signed,
-    size,
-    text,
-)
+from pages.parts.words import heading, how_to_read, sentence, text
 
 TOP = 6  # training pictures shown of each method
 POWERS = tuple(range(-4, 5))  # of ten, times the collection's own damping

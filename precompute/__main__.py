@@ -11,12 +11,7 @@ import duckdb
 import torch
 
 from core.checks import check_classes
-from core.config import (
-    COLLECTIONS,
-    DATA_DIR,
-    CollectionConfig,
-    MethodConfig,
-)
+from core.config import DATA_DIR, CollectionConfig, MethodConfig
 from core.data.datasets import load_dataset
 from core.evidence.same_seed import SAME_SEED, read_same_seed, same_seed_table
 from core.evidence.stored import evidence_folder, read_evidence
@@ -31,6 +26,7 @@ from core.model.model_folders import SavedModel
 from core.model.pipelines import read_pipeline
 from core.model.prompts import TextConditioned, check_captions
 from core.model.trial import try_out
+from core.presets import COLLECTIONS
 from precompute.machinery.out import check_out, write_out
 from precompute.machinery.parallel import (
     first_one_first,

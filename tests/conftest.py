@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from core.config import collection_config
 from core.evidence.stored import evidence_folder, group_name, write_evidence
 from core.explorer.explorer import Explorer, open_explorer
+from core.presets import collection_config
 from precompute.stages.build import build
 from tests.helpers.hostile import publish_hostile
 from tests.helpers.toy_evidence import full_evidence

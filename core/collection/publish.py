@@ -21,11 +21,10 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from core.collection.schema import SCHEMA_STEPS
-from core.collection.store import (
+from core.collection.schema import (
     BYTES_DTYPE,
     NAME_PATTERN,
-    Collection,
+    SCHEMA_STEPS,
     Sample,
     Shard,
     StoredAnswer,
@@ -34,6 +33,7 @@ from core.collection.store import (
     lens_key,
     to_json,
 )
+from core.collection.store import Collection
 from core.files.locks import free_lock, take_lock
 from core.files.whole import written_whole
 

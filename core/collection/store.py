@@ -9,13 +9,11 @@ Does not know what any of it means, which tables there are (`core.collection.sch
 nor how a file comes to be (`core.collection.publish`).
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -23,93 +21,24 @@ import numpy as np
 import pandas as pd
 
 from core.collection.schema import (
-    CONTENT_QUERIES,
+    BYTES_DTYPE,
+    NAME_PATTERN,
     READ_CONFIG,
     SCHEMA_STEPS,
+    Sample,
+    Shard,
+    StoredAnswer,
+    _how_to_build,
+    build_command,
+    bytes_sha256,
+    content_fingerprint,
+    damaged,
+    file_sha256,
     is_ours,
+    lens_key,
+    to_json,
     what_is_computed,
 )
-
-NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
-BYTES_DTYPE = "bytes"  # of an array that is a file, such as safetensors
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What made a picture of the gallery.
-
-    Attributes:
-        sample_id: Its place in the gallery.
-        label: Class the model was asked for; None for no class.
-        seed: Of the initial noise.
-        sampler: For instance "ddim".
-        num_steps: Denoising steps.
-        guidance_scale: 1 is no guidance.
-        metadata: Whatever else is worth showing, plain JSON values.
-    """
-
-    sample_id: int
-    label: int | None
-    seed: int
-    sampler: str
-    num_steps: int
-    guidance_scale: float
-    metadata: dict
-
-
-@dataclass(frozen=True)
-class StoredAnswer:
-    """The scores of all training examples for one sample under one lens.
-
-    Attributes:
-        scores: Shape (N,), float64, in order of example id; kept in float32.
-        standard_errors: Shape (N,), float64; NaN where the method has none.
-        value: The measured value for the sample, NaN for a similarity.
-        source: Where the numbers come from, in words.
-    """
-
-    scores: np.ndarray
-    standard_errors: np.ndarray
-    value: float
-    source: str
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One file of the gradient index, in a folder beside the collection file.
-
-    Files of one layout together cover the examples.
-
-    Attributes:
-        file: Path relative to the collection's folder, with "/".
-        first_position: Position of its first example in order of example id.
-        num_examples: How many examples it holds; 0 for a file about all of them.
-        layout: How to read it, plain JSON values.
-        dtype: Of its elements, for instance "|i1".
-        num_bytes: Size of the file.
-        sha256: Of the file.
-    """
-
-    file: str
-    first_position: int
-    num_examples: int
-    layout: dict
-    dtype: str
-    num_bytes: int
-    sha256: str
-
-    def __post_init__(self):
-        """Refuse a path that leads out of the collection's folder.
-
-        Raises:
-            ValueError: If the path is absolute or climbs.
-        """
-        path = PurePosixPath(self.file)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            raise ValueError(
-                f"The shard '{self.file}' lies outside the collection's folder. "
-                "Give a path relative to that folder."
-            )
 
 
 class Collection:
@@ -525,17 +454,6 @@ def find_collection(root: Path, name: str) -> Path:
     return root / file
 
 
-def content_fingerprint(connection: duckdb.DuckDBPyConnection) -> str:
-    """Return the sha256 of all rows, blobs represented by their checksums."""
-    digest = hashlib.sha256()
-    for query in CONTENT_QUERIES:
-        cursor = connection.execute(query)
-        digest.update(query.encode())
-        while rows := cursor.fetchmany(1024):
-            digest.update("".join(json.dumps(row) + "\n" for row in rows).encode())
-    return digest.hexdigest()
-
-
 @contextmanager
 def _plain_errors(path: Path) -> Iterator[None]:
     """Turn any error of DuckDB into one plain sentence.
@@ -560,60 +478,8 @@ def _plain_errors(path: Path) -> Iterator[None]:
         raise ValueError(damaged(path)) from None
 
 
-def damaged(path: Path, kind: str = "a collection") -> str:
-    """Return the sentence for a file that is not what was published."""
-    return (
-        f"'{path.name}' is damaged or is not {kind}. Get it again from where it came, "
-        f"or build it with `{build_command(path)}`."
-    )
-
-
-def build_command(path: Path) -> str:
-    """Return the command that makes a collection's file, or one beside it."""
-    kinds = "(-eigenvectors|-index|-model|-training-errors)?"
-    named = rf"([a-z0-9][a-z0-9_-]*?){kinds}-[0-9a-f]{{12}}"
-    found = re.match(named, path.name) or re.match(named, path.parent.name)
-    name = found.group(1) if found else "NAME"
-    return f"python -m precompute build --collection {name}"
-
-
-def _how_to_build(name: str) -> str:
-    return f"Build it with `python -m precompute build --collection {name}`."
-
-
 def _listed(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names) or "none"
-
-
-def bytes_sha256(data: bytes) -> str:
-    """Return the sha256 of bytes, as hexadecimal text."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file of any size."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def lens_key(lens: dict) -> str:
-    """Return the text under which the answers of a lens are stored."""
-    return json.dumps(json.loads(to_json(lens, "lens")), sort_keys=True)
-
-
-def to_json(value: Any, what: str) -> str:
-    """Return a value as standard JSON text; numpy numbers and arrays count as plain.
-
-    Raises:
-        ValueError: If the value has no JSON form.
-    """
-    try:
-        return json.dumps(value, allow_nan=False, default=lambda array: array.tolist())
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(
-            f"{what} cannot be stored as JSON ({error}). Use text, finite numbers, "
-            "lists, dictionaries and None."
-        ) from None
 
 
 def _flat(settings: dict, prefix: str = "") -> dict[str, Any]:

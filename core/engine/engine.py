@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from core.answers import Answer, Progress, Query, Uncertainty, steps
-from core.collection.store import Collection, file_sha256
-from core.curvature.fit import Eigenbasis
+from core.collection.schema import file_sha256
+from core.collection.store import Collection
+from core.curvature.basis import Eigenbasis
 from core.engine.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.engine.query import (
     QueryGradient,
@@ -32,16 +33,18 @@ from core.engine.query import (
 from core.files.images import decode_picture
 from core.index.sketch import packed_products
 from core.lenses import METHODS, Lens
-from core.measure.costs import noise_weights, region_mask
+from core.measure.costs import noise_weights
 from core.measure.draws import keyed_generator
 from core.measure.likelihood import log_probability
-from core.measure.outputs import journey_features
+from core.measure.region import region_mask
 from core.model.checkpoint import denoiser_from_bytes
-from core.model.denoiser import Denoiser, Subject, Trajectory, invert, to_pixels
+from core.model.denoiser import Denoiser, to_pixels
 from core.model.parameters import Layout, parameter_layout
+from core.model.sampling import Subject, Trajectory, invert, sample
 from core.scores.baselines import latent_similarity, pixel_similarity
 from core.scores.beside import open_eigenbasis
 from core.scores.group_errors import find_uncertainty
+from core.scores.journey import journey_features
 from core.scores.method_files import FILE_OF, find_method
 from core.scores.scoring import Scores, Scoring
 
@@ -206,7 +209,8 @@ class Engine:
         self, label, seed, sampler, num_steps, guidance_scale, on_step
     ) -> Trajectory:
         """Return the trajectory of a sample, equal for equal settings."""
-        return self.denoiser.sample(
+        return sample(
+            self.denoiser,
             [keyed_generator(self.seed, "sample", seed)],
             None if label is None else torch.tensor([label]),
             sampler,

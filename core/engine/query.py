@@ -12,21 +12,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from core.curvature.fit import Eigenbasis
+from core.curvature.basis import Eigenbasis
 from core.lenses import QUERY_FOLDS
-from core.measure.costs import (
-    MEASUREMENTS,
-    PathSteps,
-    elbo_constant,
-    elbo_weights,
-    path_costs,
-    path_steps,
-)
+from core.measure.costs import MEASUREMENTS, elbo_constant, elbo_weights
 from core.measure.draws import Draws, keyed_generator, make_draws
 from core.measure.gradients import draws_in_parts, fold_gradients, summed_gradient
 from core.measure.outputs import OUTPUTS
-from core.model.denoiser import Denoiser, Subject
+from core.measure.trajectory import PathSteps, path_costs, path_steps
+from core.model.denoiser import Denoiser
 from core.model.parameters import parameter_layout
+from core.model.sampling import Subject
 
 NARROW = 32  # a range of fewer than T / 32 timesteps has draws of its own
 MAX_BATCH = 256  # draws in one pass without gradients

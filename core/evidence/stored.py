@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from core.collection.store import bytes_sha256, file_sha256
+from core.collection.schema import bytes_sha256, file_sha256
 from core.columns import joined, parted
 from core.config import CollectionConfig, config_from_dict
 from core.evidence.evaluation import (

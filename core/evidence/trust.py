@@ -18,6 +18,7 @@ from core.evidence.stored import (
 )
 from core.files.texts import minus
 from core.lenses import METHODS, Lens
+from core.numbers import number, plus_minus
 
 UNTESTED = "not tested by retraining"
 SAME_DAMPING = 1e-3  # relative difference below which two dampings are one
@@ -134,16 +135,6 @@ def size_note(lens: Lens, tested: Trust | None) -> str:
         f"Read the order, not the size: retraining finds {times} times the change that "
         "is predicted."
     )
-
-
-def number(value: float) -> str:
-    """Return a correlation with two digits, e.g. "−0.04"."""
-    return minus(f"{round(float(value), 2) + 0.0:.2f}")  # no "-0.00"
-
-
-def plus_minus(value: float, error: float) -> str:
-    """Return a correlation with its standard error; no error, no ±."""
-    return f"{number(value)} ± {error:.2f}" if np.isfinite(error) else number(value)
 
 
 def lens_trust(

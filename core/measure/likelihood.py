@@ -15,7 +15,8 @@ from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from core.measure.draws import keyed_generator
-from core.model.denoiser import Denoiser, Subject
+from core.model.denoiser import Denoiser
+from core.model.sampling import Subject
 
 TOLERANCE = 1e-5  # relative and absolute, as in the paper's code
 NUM_DRAWS = 5  # dequantised copies, as in the paper's appendix

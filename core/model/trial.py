@@ -12,8 +12,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from core.model.denoiser import SAMPLERS, Denoiser, Subject, invert, picture_factor
+from core.model.denoiser import Denoiser, picture_factor
 from core.model.parameters import Layout, attributed_parameters, parameter_layout
+from core.model.sampling import SAMPLERS, Subject, invert, sample
 from core.model.weight_files import quietly
 
 
@@ -125,7 +126,7 @@ def _try_samplers(denoiser: Denoiser) -> None:
                 states = invert(denoiser, subject, 1).states
             else:
                 generator = torch.Generator().manual_seed(0)
-                (found,) = denoiser.sample([generator], None, sampler, 1)
+                (found,) = sample(denoiser, [generator], None, sampler, 1)
                 states = found.states
         except Exception:  # as above
             states = None

@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from core.answers import Answer, Query
 from core.explorer.explorer import Explorer
+from core.files import images
 from core.files.texts import one_line, shortened
 from core.lenses import lens_title
 from core.report import reading
@@ -37,7 +38,7 @@ def card(explorer: Explorer, query: Query, answer: Answer, font: Path) -> bytes:
     draw = ImageDraw.Draw(image)
     pen = _Pen(draw, font)
     top = pen.write("Afterimage", (MARGIN, 30), 24, ACCENT, bold=True) + 10
-    _framed(image, reading.png(query.pixels), (MARGIN, top), SAMPLE)
+    _framed(image, images.png(query.pixels), (MARGIN, top), SAMPLE)
     pen.wrap(
         one_line(query.description),
         (MARGIN, top + SAMPLE + 10),

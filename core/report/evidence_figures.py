@@ -200,7 +200,7 @@ def collapse_curves(table: pd.DataFrame) -> go.Figure:
     """Return how alike two models' costs and pictures are, over their pictures.
 
     Args:
-        table: Of `core.evidence.tables.collapse_table`.
+        table: Of `core.evidence.collapse.collapse_table`.
     """
     figure = go.Figure()
     for number, (column, name) in enumerate(

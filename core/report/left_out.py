@@ -11,7 +11,8 @@ import numpy as np
 from core.answers import Answer
 from core.explorer.groups import Calibrated
 from core.lenses import MEASUREMENTS, METHODS
-from core.report.reading import SURE, plain, signed_scale
+from core.numbers import plain, signed_scale
+from core.report.reading import SURE
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,18 @@ training set (score / N, Eq. 6), in a power of ten that is chosen once for an an
 said beside it. Similarities are printed as they are and never called a change.
 """
 
-import base64
-import io
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from core.columns import beside
 from core.explorer.explorer import Answer
 from core.explorer.filters import Found
 from core.files.texts import minus
 from core.lenses import KINDS, MEASUREMENTS, METHODS, Lens
+from core.numbers import Scale, plain, signed_scale
 
 KIND_COLUMNS = {"attribution": "score", "similarity": "similarity"}
 SOURCES = {  # where the numbers come from, in words
@@ -27,8 +25,6 @@ SOURCES = {  # where the numbers come from, in words
     "full index": "from the full index",
     "sketch": "estimated from the sketch",
 }
-JPEG = b"\xff\xd8"  # how such a file begins
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SURE = 2  # standard errors that tell a score from nothing
 
 
@@ -105,41 +101,6 @@ def strips(answer: Answer, count: int, among: Found | None = None) -> list[Strip
     ]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How the scores of one answer are printed.
-
-    Attributes:
-        factor: A printed number is the score times this.
-        exponent: The power of ten left out of the printed numbers, 0 for similarities.
-        decimals: Digits after the point.
-        signed: Whether a positive number carries its plus sign.
-    """
-
-    factor: float
-    exponent: int
-    decimals: int
-    signed: bool
-
-    @property
-    def unit(self) -> str:
-        """The factor to read behind a printed number: "" or "×10⁻³"."""
-        power = str(self.exponent).translate(SUPERSCRIPTS)
-        return f"×10{power}" if self.exponent else ""
-
-    def number(self, score: float) -> str:
-        """Return a score as it is printed, e.g. "+4.81"."""
-        value = round(score * self.factor, self.decimals) + 0.0  # no "-0.00"
-        sign = "+" if self.signed and value > 0 else ""
-        return minus(f"{sign}{value:.{self.decimals}f}")
-
-    def error(self, standard_error: float) -> str:
-        """Return a standard error as it is printed, "" where the method has none."""
-        if not math.isfinite(standard_error):
-            return ""
-        return f"± {standard_error * self.factor:.{self.decimals}f}"
-
-
 def scale(answer: Answer) -> Scale:
     """Return the scale on which the largest number of an answer has three digits.
 
@@ -152,29 +113,6 @@ def scale(answer: Answer) -> Scale:
         return Scale(1.0, exponent=0, decimals=min(max(digits, 2), 4), signed=False)
     size = max(len(answer.scores), 1) if answer.lens.kind == "influence" else 1
     return signed_scale(np.abs(answer.scores).max(initial=0.0), size)
-
-
-def signed_scale(largest: float, size: int = 1) -> Scale:
-    """Return the scale on which a number over a size has three digits.
-
-    Args:
-        largest: The largest magnitude to print.
-        size: What every number is divided by.
-    """
-    largest = float(largest) / size
-    if not 0 < largest < math.inf:
-        return Scale(1 / size, 0, 2, signed=True)
-    exponent = 3 * math.floor(math.log10(largest) / 3)
-    if 0.1 <= largest < 1:
-        exponent = 0  # 0.500 reads better than 500 thousandths
-    digits_before = math.floor(math.log10(largest)) - exponent + 1  # 1, 2 or 3
-    factor = 10.0**-exponent / size
-    return Scale(factor, exponent, 3 - digits_before, signed=True)
-
-
-def plain(value: float) -> str:
-    """Return a number with about three digits and no exponent, e.g. "3,087"."""
-    return minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
 
 
 def is_sure(answer: Answer, position: int) -> bool:
@@ -406,38 +344,3 @@ def score_table(answers: list[Answer], examples: pd.DataFrame) -> pd.DataFrame:
         table[f"{name}_change_if_removed"] = answer.scores / len(answer.scores)
         table[f"{name}_standard_error"] = answer.standard_errors / len(answer.scores)
     return beside(table.iloc[answers[0].order()], examples)
-
-
-def png(pixels: np.ndarray) -> bytes:
-    """Return uint8 pixels of shape (C, H, W) as a PNG file."""
-    grey = len(pixels) == 1
-    image = Image.fromarray(pixels[0] if grey else pixels.transpose(1, 2, 0))
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
-
-
-def enlarged(picture: bytes, size: int = 512) -> bytes:
-    """Return a small picture at a size where a screen shows it without blur.
-
-    Args:
-        picture: An image file.
-        size: Pixels of the longer side; larger pictures stay as they are.
-    """
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
-    if max(image.size) >= size:
-        return picture
-    times = size / max(image.size)
-    target = (round(image.width * times), round(image.height * times))
-    file = io.BytesIO()
-    # A PNG of it takes a dozen times as long, which a visitor waits for, and five times
-    # the bytes; at this quality nobody sees which it is.
-    large = image.resize(target, Image.Resampling.LANCZOS)
-    large.save(file, "JPEG", quality=95, subsampling=0)
-    return file.getvalue()
-
-
-def data_uri(picture: bytes) -> str:
-    """Return a PNG or JPEG file as text that an image element can show."""
-    kind = "jpeg" if picture.startswith(JPEG) else "png"
-    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()

@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from core import numbers
 from core.answers import Answer, Query
 from core.evidence.trust import UNTESTED, Trust, reliability, size_note
 from core.explorer.explorer import Explorer
+from core.files import images
 from core.files.texts import minus, one_line, shortened
 from core.lenses import MEASUREMENTS, METHODS, has_timesteps, lens_title, measures
 from core.report import comparison, reading, reproduce
@@ -115,7 +117,7 @@ def _sample(query: Query, region: tuple[int, int, int, int] | None) -> dict:
             "width": 100 * (x1 - x0) / width,
             "height": 100 * (y1 - y0) / height,
         }
-    picture = reading.data_uri(reading.enlarged(reading.png(query.pixels)))
+    picture = images.data_uri(images.enlarged(images.png(query.pixels)))
     return {"src": picture, "alt": one_line(query.description), "box": box}
 
 
@@ -220,7 +222,7 @@ def _tile(
     ]
     return {
         "id": example,
-        "src": reading.data_uri(explorer.image_png(example)),
+        "src": images.data_uri(explorer.image_png(example)),
         "alt": ", ".join([f"Training picture {example}", *lines, score]),
         "score": scale.number(answer.scores[position]),
         "error": scale.error(answer.standard_errors[position]),
@@ -238,7 +240,7 @@ def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
     if measures(lens.method):
         facts = MEASUREMENTS[lens.measurement]
         rows.append(("Measurement", f"{facts.title}, in {facts.unit}"))
-        now = reading.plain(answer.value)
+        now = numbers.plain(answer.value)
         if np.isfinite(answer.value_error):
             now += minus(f" ± {answer.value_error:.2g}")
         if np.isfinite(answer.value):

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.curvature.fit import Curvature, Eigenbasis
+from core.curvature.basis import Curvature, Eigenbasis
 from core.model.parameters import Layout
 
 # A multiple of the mean eigenvalue. The paper's 1e-9 fails for TRAK and D-TRAK, whose

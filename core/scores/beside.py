@@ -11,8 +11,9 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from core.collection.store import Collection, damaged, file_sha256
-from core.curvature.fit import Eigenbasis, eigenbasis_from
+from core.collection.schema import damaged, file_sha256
+from core.collection.store import Collection
+from core.curvature.basis import Eigenbasis, eigenbasis_from
 from core.index.full import GradientIndex
 from core.model.parameters import Layout
 

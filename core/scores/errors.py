@@ -52,7 +52,8 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from core.collection.store import Collection, StoredAnswer, lens_key
+from core.collection.schema import StoredAnswer, lens_key
+from core.collection.store import Collection
 from core.config import CollectionConfig, config_from_dict
 from core.files.whole import written_whole
 

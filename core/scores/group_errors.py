@@ -20,7 +20,7 @@ from scipy.linalg import helmert
 from torch import Tensor
 
 from core.answers import Uncertainty
-from core.collection.store import build_command
+from core.collection.schema import build_command
 from core.config import CollectionConfig, config_from_dict
 from core.files.whole import written_whole
 from core.lenses import METHODS, Lens

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from core.collection.store import Collection
-from core.curvature.fit import Curvature, eigenbasis_from
+from core.curvature.basis import Curvature, eigenbasis_from
 from core.index.full import balance
 from core.index.projection import Projection, checksum, make_projection
 from core.index.sketch import pack_signs

@@ -10,7 +10,7 @@ from pathlib import Path
 import streamlit as st
 
 from core.explorer.explorer import Explorer
-from core.report.reading import data_uri
+from core.files.images import data_uri
 
 HERE = Path(__file__).parent
 MOST_KEPT = 4096  # training pictures kept as text, of each collection

@@ -10,15 +10,30 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from core.evidence import findings, redrawn
+from core import numbers
+from core.evidence import (
+    ablation,
+    changes,
+    collapse,
+    damping,
+    findings,
+    lds,
+    names,
+    redrawn,
+    removal,
+    timesteps,
+)
+from core.evidence.changes import calibration
 from core.evidence.evaluation import Calibration
+from core.evidence.groups import group_summary
 from core.evidence.stored import CEILING, NOTHING, RANDOM, Evidence
-from core.evidence.tables import calibration, group_summary, make_table
+from core.evidence.tables import make_table
 from core.explorer import groups
 from core.explorer.explorer import Explorer
+from core.files import images
 from core.files.texts import file_name, minus, safe_csv
 from core.lenses import METHODS
-from core.report import comparison, evidence_figures, reading
+from core.report import comparison, evidence_figures
 from pages.parts import components, lens_views, link
 from pages.parts.words import heading, sentence, text
 
@@ -143,7 +158,7 @@ def lds_points(table: pd.DataFrame, names: list[str], tones: list[str]) -> pd.Da
 def show_lds(asked: Asked) -> None:
     """Show how well each method ranks random halves of the pictures."""
     table = asked.table("lds")
-    finding = findings.lds_finding(table)
+    finding = lds.lds_finding(table)
     say(
         "Which method predicts what retraining does?",
         "LDS: rank correlation over random halves; 1 is the same order, 0 is chance",
@@ -163,7 +178,7 @@ def show_lds(asked: Asked) -> None:
     ]
     left, right = st.columns([0.55, 0.45], gap="medium")
     with left:
-        named = rows["method"].map(findings.method_name).tolist()
+        named = rows["method"].map(names.method_name).tolist()
         figure = evidence_figures.points(
             lds_points(rows, named, kinds), "LDS", KINDS, references
         )
@@ -171,14 +186,14 @@ def show_lds(asked: Asked) -> None:
     with right:
         show_lds_table(table)
         offer(asked, table, "lds")
-    st.caption(text(findings.error_note(table)))
+    st.caption(text(lds.error_note(table)))
 
 
 def show_lds_table(table: pd.DataFrame) -> None:
     """Show the LDS as numbers."""
     shown = pd.DataFrame({
         "method": [
-            REFERENCES.get(name, findings.method_name(name)) for name in table["method"]
+            REFERENCES.get(name, names.method_name(name)) for name in table["method"]
         ],
         "LDS": table["lds"],
         "±": table["standard_error"],
@@ -207,11 +222,11 @@ def show_lds_table(table: pd.DataFrame) -> None:
 def show_damping(asked: Asked) -> None:
     """Show what another damping makes of the ranking."""
     table = asked.table("damping")
-    finding = findings.damping_finding(table)
+    finding = damping.damping_finding(table)
     say("Damping", "A ring marks the damping that the app uses", finding)
     if table.empty:
         return
-    frame = table.assign(name=table["method"].map(findings.method_name))
+    frame = table.assign(name=table["method"].map(names.method_name))
     chart(evidence_figures.damping_curves(frame), "damping_sweep", finding)
     offer(asked, table, "damping")
 
@@ -225,9 +240,9 @@ def show_ablation(asked: Asked, title: str, rows: pd.DataFrame, finding: str) ->
     usual = asked.evidence.recipe["num_draws"]
     names = []
     for row in rows.itertuples():
-        name = findings.setting_name(row.changed, row.setting)
+        name = ablation.setting_name(row.changed, row.setting)
         sized = row.changed == "gradients" and np.isfinite(row.bytes)
-        name = f"{name}, {findings.size_of(row.bytes)}" if sized else name
+        name = f"{name}, {numbers.size_of(row.bytes)}" if sized else name
         other = row.changed == "gradients" and row.num_draws != usual
         names.append(f"{name}, {row.num_draws} draws" if other else name)
     tones = [SETTINGS[not default] for default in rows["default"]]
@@ -241,16 +256,16 @@ def show_ablation(asked: Asked, title: str, rows: pd.DataFrame, finding: str) ->
 def show_draws(asked: Asked) -> None:
     """Show what more Monte Carlo draws change."""
     table = asked.table("ablation")
-    rows = findings.draw_rows(table)
-    show_ablation(asked, "Monte Carlo draws", rows, findings.draws_finding(table))
+    rows = ablation.draw_rows(table)
+    show_ablation(asked, "Monte Carlo draws", rows, ablation.draws_finding(table))
     offer(asked, table, "ablation")
 
 
 def show_formats(asked: Asked) -> None:
     """Show what storing gradients in fewer bytes loses."""
     table = asked.table("ablation")
-    rows = findings.format_rows(table).sort_values("bytes", ascending=False)
-    finding = findings.format_finding(table)
+    rows = ablation.format_rows(table).sort_values("bytes", ascending=False)
+    finding = ablation.format_finding(table)
     show_ablation(asked, "How gradients are kept", rows, finding)
 
 
@@ -258,7 +273,7 @@ def show_substitution(asked: Asked) -> None:
     """Show what scores for one measurement say of another."""
     table = asked.table("ablation")
     rows = table[table["changed"] == "scored"]
-    finding = findings.substitution_finding(table, asked.measurement)
+    finding = ablation.substitution_finding(table, asked.measurement)
     show_ablation(asked, "Another measurement’s scores", rows, finding)
 
 
@@ -276,14 +291,14 @@ def show_changes(asked: Asked) -> None:
         return
     method = chosen_method(methods, "compared")
     found = asked.calibration(method)
-    finding = findings.change_finding(found, method, asked.measurement)
+    finding = changes.change_finding(found, method, asked.measurement)
     st.markdown(text(finding))
     chart(
         change_figure(asked, table[table["method"] == method], found),
         "changes",
         finding,
     )
-    rises = findings.rise_finding(asked.table("observations"), asked.measurement)
+    rises = changes.rise_finding(asked.table("observations"), asked.measurement)
     st.markdown(text(rises))
     offer(asked, table, "changes")
 
@@ -294,7 +309,7 @@ def chosen_method(methods: list[str], key: str) -> str:
     return st.selectbox(
         "Method",
         methods,
-        format_func=findings.method_name,
+        format_func=names.method_name,
         help="Whose predictions are compared with what was measured",
         **link.bind(key, methods, usual),
     )
@@ -321,7 +336,7 @@ def change_figure(asked: Asked, rows: pd.DataFrame, found: Calibration):
         line,
         found.half_width,
         f"predicted change{'' if predicts_size(rows) else ', no unit'}",
-        f"measured change, {findings.unit_of(asked.measurement)}",
+        f"measured change, {names.unit_of(asked.measurement)}",
     )
 
 
@@ -334,8 +349,8 @@ def predicts_size(rows: pd.DataFrame) -> bool:
 def show_timesteps(asked: Asked) -> None:
     """Show which noise levels' scores predict which noise levels' cost."""
     table = asked.table("timesteps")
-    finding = findings.timestep_finding(table)
-    finding += f" {findings.proxy_finding(asked.table('observations'))}".rstrip()
+    finding = timesteps.timestep_finding(table)
+    finding += f" {timesteps.proxy_finding(asked.table('observations'))}".rstrip()
     say(
         "Which noise levels predict which",
         "LDS of EK-FAC’s scores for the noise levels of a row, against the cost at "
@@ -381,7 +396,7 @@ def band_name(low: int, high: int) -> str:
 def show_removal(asked: Asked) -> None:
     """Show what leaving out the top influences does, against random pictures."""
     table = asked.table("removal")
-    finding = findings.removal_finding(table, asked.measurement)
+    finding = removal.removal_finding(table, asked.measurement)
     say(
         "Retrained without the top influences",
         "Change of the cost beyond that of as many random pictures left out",
@@ -395,7 +410,7 @@ def show_removal(asked: Asked) -> None:
     )
     tones = [f"without {fraction:.0%}" for fraction in rows["fraction"]]
     names = [
-        f"{findings.method_name(row.method)}, {row.fraction:.0%}"
+        f"{names.method_name(row.method)}, {row.fraction:.0%}"
         for row in rows.itertuples()
     ]
     frame = pd.DataFrame({
@@ -405,7 +420,7 @@ def show_removal(asked: Asked) -> None:
         "tone": tones,
     })
     tones = list(dict.fromkeys(tones))
-    title = f"beyond random removal, {findings.unit_of(asked.measurement)}"
+    title = f"beyond random removal, {names.unit_of(asked.measurement)}"
     references = {"random removal": (0.0, np.nan)}
     chart(evidence_figures.points(frame, title, tones, references), "removal", finding)
     samples = table.loc[table["sample_id"] >= 0, "sample_id"].nunique()
@@ -421,20 +436,20 @@ def show_removal_pictures(asked: Asked, table: pd.DataFrame) -> None:
     if not rows:
         return
     excess = table[table["fraction"] == fraction].set_index(["method", "sample_id"])
-    unit = findings.unit_of(asked.measurement)
+    unit = names.unit_of(asked.measurement)
     samples = sorted(rows[0][1])
     shown = []
     for method, pictures in rows:
         label = {
             NOTHING: "nothing removed",
             RANDOM: f"random {fraction:.0%}",
-        }.get(method, f"top {fraction:.0%} by {findings.method_name(method)}")
+        }.get(method, f"top {fraction:.0%} by {names.method_name(method)}")
         cells = []
         for sample in samples:
             cell = picture_cell(pictures, sample, label)
             if (method, sample) in excess.index:
                 change = excess.at[(method, sample), "excess"]
-                cell["text"] = findings.change_of(change, np.nan)
+                cell["text"] = numbers.change_of(change, np.nan)
                 cell["title"] += f": {cell['text']} {unit} beyond random removal"
             cells.append(cell)
         shown.append({"label": label, "cells": cells})
@@ -465,7 +480,7 @@ def picture_cell(pictures: redrawn.Pictures, sample: int, label: str) -> dict:
     """Return a cell with the picture of a sample, or a dash."""
     if sample not in pictures:
         return {"text": "–", "strength": 0.0}
-    source = reading.data_uri(reading.png(pictures[sample]))
+    source = images.data_uri(images.png(pictures[sample]))
     return {"src": source, "title": f"sample {sample}, {label}"}
 
 
@@ -473,7 +488,7 @@ def show_groups(asked: Asked) -> None:
     """Show what leaving out whole groups did, against what was foretold."""
     table = asked.table("groups")
     summary = group_summary(table)
-    finding = findings.group_finding(summary, asked.measurement)
+    finding = groups.group_finding(summary, asked.measurement)
     say(
         "Whole groups, really left out",
         "A dot is a sample in a model that was trained without one group",
@@ -493,7 +508,7 @@ def show_groups(asked: Asked) -> None:
         "name": [f"sample {r.sample_id} without {r.group}" for r in rows.itertuples()],
         "tone": np.where(rows["share"].isna(), tones[2], np.where(own, *tones[:2])),
     })
-    unit = findings.unit_of(asked.measurement)
+    unit = names.unit_of(asked.measurement)
     figure = evidence_figures.group_scatter(
         frame,
         [tone for tone in tones if (frame["tone"] == tone).any()],
@@ -538,7 +553,7 @@ def show_group_pictures(asked: Asked) -> None:
 def show_collapse(asked: Asked) -> None:
     """Show how alike models become that share no picture, as they see more."""
     table = asked.table("collapse")
-    finding = findings.collapse_finding(table, asked.measurement)
+    finding = collapse.collapse_finding(table, asked.measurement)
     say(
         "Two models that share no picture",
         "How alike they are, by the number of pictures that each was trained on",

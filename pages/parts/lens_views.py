@@ -8,12 +8,15 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
+from core import numbers
 from core.explorer.explorer import Answer, BandAnswers, Explorer, Lens, Query
 from core.explorer.filters import Found
+from core.files import images
 from core.lenses import lens_title
+from core.numbers import signed
 from core.report import comparison, figures, reading
 from pages.parts import components, lens_picker, link, trust, waiting
-from pages.parts.words import column_name, column_word, heading, signed, text
+from pages.parts.words import column_name, column_word, heading, text
 
 STRIP = 6  # pictures in a strip
 NUM_BANDS = 8  # bands of noise levels, where an answer is divided over them
@@ -135,7 +138,7 @@ def show_strips(
 def answer_tile(
     explorer: Explorer,
     answer: Answer,
-    scale: reading.Scale,
+    scale: numbers.Scale,
     position: int,
     marks: list[tuple[Lens, dict[int, str]]],
     own_ranks: np.ndarray | None = None,
@@ -233,11 +236,11 @@ def show_detail(
     # A grid stays side by side on a phone; columns would stack.
     pictures = st.grid(2, min_column_width=120, wrap=False)
     with pictures.container():
-        picture = reading.enlarged(reading.png(query.pixels))
+        picture = images.enlarged(images.png(query.pixels))
         st.image(picture, width="stretch", alt=query.description)
         heading("The picture asked about", query.description)
     with pictures.container():
-        picture = reading.enlarged(explorer.image_png(example))
+        picture = images.enlarged(explorer.image_png(example))
         st.image(picture, width="stretch", alt=title)
         heading(title, f"Training picture {example}")
     for answer in answers:

@@ -12,8 +12,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from core.explorer.explorer import Explorer, Query
+from core.files import images
 from core.lenses import check_region, parse_region
-from core.report import reading
 from pages.parts import components, link, served, shared, waiting
 from pages.parts.link import ORIGINS, ask_about, ask_next, change_view
 from pages.parts.words import column_name, heading, sentence, text
@@ -91,7 +91,7 @@ def show_sample(
     """Show the picture that is asked about, and how to ask about a part of it."""
     height, width = query.pixels.shape[-2:]
     components.region(
-        reading.data_uri(reading.enlarged(reading.png(query.pixels))),
+        images.data_uri(images.enlarged(images.png(query.pixels))),
         query.description,
         (width, height),
         region,
@@ -171,7 +171,7 @@ def region_from_sliders(size: tuple[int, int]) -> None:
 def show_asked(query: Query) -> None:
     """Show the pictures that were asked about before, to go back to one."""
     asked = link.remember(
-        lambda: reading.data_uri(reading.png(query.pixels)), query.description
+        lambda: images.data_uri(images.png(query.pixels)), query.description
     )
     with st.popover(
         "Before",
@@ -365,7 +365,7 @@ def gallery_items(collection: str, _explorer: Explorer) -> list[dict]:
     return [
         {
             "id": int(sample),
-            "src": reading.data_uri(_explorer.gallery_png(int(sample))),
+            "src": images.data_uri(_explorer.gallery_png(int(sample))),
             "alt": f"Sample {sample}: {class_words(_explorer, row['label'])}, "
             f"seed {row['seed']}",
         }

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from core import numbers
 from core.explorer import groups, layout
 from core.explorer.explorer import Answer, Explorer, Query
 from core.explorer.filters import Found
@@ -96,7 +97,7 @@ def map_frame(
     explorer: Explorer,
     positions: np.ndarray,
     answer: Answer | None,
-    scale: reading.Scale | None,
+    scale: numbers.Scale | None,
 ) -> pd.DataFrame:
     """Return the dots as the figure wants them; short numbers travel faster."""
     table = explorer.examples.table

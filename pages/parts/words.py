@@ -3,12 +3,11 @@
 Not a page.
 """
 
-import math
 import re
 
 import streamlit as st
 
-from core.files.texts import minus, one_line
+from core.files.texts import one_line
 
 # What the columns of the shipped collections are called, one and several.
 _GLYPHS = {
@@ -68,33 +67,3 @@ def heading(title: str, note: str) -> None:
 def how_to_read(said: str) -> None:
     """Show the one sentence that tells how a page is read; Markdown, escaped before."""
     st.markdown(f"**How to read this.** {said}")
-
-
-def signed(value: float) -> str:
-    """Return a correlation as it is printed, e.g. "+0.85"."""
-    return minus(f"{value:+.2f}")
-
-
-def measured(value: float, error: float) -> str:
-    """Return a value with its standard error, to the same digits; no error, no ±."""
-    digits = 0 if abs(value) >= 100 else 2
-    said = minus(f"{value:,.{digits}f}")
-    return f"{said} ± {error:,.{digits}f}" if math.isfinite(error) else said
-
-
-def duration(seconds: float) -> str:
-    """Return a number of seconds in words that suit its size."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def size(num_bytes: float) -> str:
-    """Return a number of bytes in words that suit its size."""
-    for unit in ("bytes", "kB", "MB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.3g} GB"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from core.checks import check_settings
 from core.collection.store import Collection, find_collection
-from core.config import COLLECTIONS, DATA_DIR, CollectionConfig, config_from_dict
+from core.config import DATA_DIR, CollectionConfig, config_from_dict
+from core.presets import COLLECTIONS
 from core.recipes import named_config, own_path, save_own, with_settings
 from precompute.machinery.workspace import write_atomically
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from core.collection.store import NAME_PATTERN
+from core.collection.schema import NAME_PATTERN
 from core.config import DATA_DIR
 from core.files.locks import alone
 

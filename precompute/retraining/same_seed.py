@@ -20,14 +20,14 @@ from core.evidence.same_seed import SAME_SEED
 from core.files.table_files import write_table
 from core.measure.draws import subset_mask
 from core.rules import Number, Several, Whole
-from precompute.retraining.evidence import (
+from precompute.retraining.jobs import Job, retrain
+from precompute.retraining.measure import (
     MeasureConfig,
     gallery_fingerprint,
     identity,
     keep_table,
     measure_model,
 )
-from precompute.retraining.jobs import Job, retrain
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from core.config import CollectionConfig
+from core.curvature.basis import Curvature, Eigenbasis
 from core.curvature.fit import (
-    Curvature,
-    Eigenbasis,
     Samples,
     eigenbasis,
     fit_corrected_eigenvalues,

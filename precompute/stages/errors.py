@@ -12,7 +12,8 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from core.collection.store import Collection, StoredAnswer, lens_key
+from core.collection.schema import StoredAnswer, lens_key
+from core.collection.store import Collection
 from core.config import DATA_DIR
 from core.explorer.explorer import Explorer, open_explorer
 from core.index.sketch import Sketch
@@ -34,11 +35,12 @@ from core.scores.group_errors import (
     training_errors_path,
 )
 from core.scores.influence import centred, fold_statistics
-from core.scores.scoring import FromSketch, Noise
+from core.scores.stored import FromSketch, Noise
 from precompute.machinery.progress import Bar
+from precompute.machinery.rows import Rows
 from precompute.machinery.workspace import load_tensors, save_tensors
 from precompute.stages.fidelity import gallery_part
-from precompute.stages.gradients import GradientStage, Rows
+from precompute.stages.gradients import GradientStage
 
 # Of every build; what was asked again with all draws new comes from `repeats`.
 HELD_OUT = "loss, exact; other draws of the training gradients"

@@ -27,6 +27,7 @@ from core.model.denoiser import Denoiser
 from core.scores.influence import split_reliability, top_overlap
 from precompute.machinery.out import ending, write_out
 from precompute.machinery.progress import Bar
+from precompute.machinery.rows import Rows
 from precompute.machinery.workspace import Workspace, write_atomically
 from precompute.stages.curvature import fit_curvature
 from precompute.stages.formats import (
@@ -37,7 +38,7 @@ from precompute.stages.formats import (
     int8_per_tensor,
     low_rank,
 )
-from precompute.stages.gradients import GradientStage, Rows, gradient_stage
+from precompute.stages.gradients import GradientStage, gradient_stage
 from precompute.stages.samples import make_samples
 
 EXAMPLES = 240

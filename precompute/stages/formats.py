@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.curvature.fit import Eigenbasis
+from core.curvature.basis import Eigenbasis
 from core.index.full import BLOCK, balance
 from core.index.kernels import block_products, encode_blocks, packed_bytes
 from core.index.sketch import make_sketch

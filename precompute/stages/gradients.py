@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.collection.store import Collection, file_sha256, find_collection
+from core.collection.schema import file_sha256
+from core.collection.store import Collection, find_collection
 from core.config import CollectionConfig
-from core.curvature.fit import Curvature
+from core.curvature.basis import Curvature
 from core.data.datasets import Dataset
-from core.files.whole import reserve
-from core.index.full import GradientIndex, balance, create_once
+from core.index.full import GradientIndex, balance
 from core.index.sketch import Sketch, collection_sketch, pack_signs
 from core.measure.costs import MEASUREMENTS
 from core.measure.draws import Draws, keyed_generator, make_draws
@@ -28,6 +28,7 @@ from core.measure.gradients import fold_gradients
 from core.model.denoiser import Denoiser
 from precompute.machinery.parallel import rank_and_size, wait_for_all
 from precompute.machinery.progress import Bar
+from precompute.machinery.rows import Rows
 from precompute.machinery.workers import example_workers
 from precompute.machinery.workspace import Workspace
 from precompute.stages.proposal import timestep_proposal
@@ -164,70 +165,6 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
     }
     workspace.save("gradients", "slice", tensors, seconds=time.time() - started)
     return tensors
-
-
-class Rows:
-    """Per-example results on disk, chunk by chunk: a kill loses one chunk."""
-
-    def __init__(self, folder: Path, num_examples: int, chunk: int, shapes: dict):
-        """Open or create the files.
-
-        A row holds all entries of an example, so that a chunk is one piece of the file
-        and one flush writes it.
-
-        Args:
-            folder: Where the arrays lie.
-            num_examples: N.
-            chunk: Examples written together.
-            shapes: Name -> (dtype, shape of one example's entry).
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.num_examples, self.chunk = folder, num_examples, chunk
-        row = np.dtype([(name, *entry) for name, entry in shapes.items()])
-        self.rows = self._open("rows", row, (num_examples,))
-        self.arrays = {name: self.rows[name] for name in shapes}
-        self.done = self._open("done", "u1", (-(-num_examples // chunk),))
-
-    def _open(
-        self, name: str, dtype: str | np.dtype, shape: tuple[int, ...]
-    ) -> np.memmap:
-        path = self.folder / f"{name}.npy"
-
-        def make(new: Path) -> None:
-            np.lib.format.open_memmap(new, "w+", dtype, shape)
-            reserve(new, new.stat().st_size)
-
-        create_once(path, make)
-        return np.lib.format.open_memmap(path, "r+")
-
-    def chunks(self, part: tuple[int, int] = (0, 1)) -> list[range]:
-        """Return the positions of every chunk of one part of several."""
-        which, parts = part
-        return [
-            range(i * self.chunk, min((i + 1) * self.chunk, self.num_examples))
-            for i in range(which, len(self.done), parts)
-        ]
-
-    def missing(self, part: tuple[int, int] = (0, 1)) -> list[range]:
-        """Return those chunks that are not finished."""
-        return [
-            chunk
-            for chunk in self.chunks(part)
-            if not self.done[chunk.start // self.chunk]
-        ]
-
-    def write(self, positions: range, **entries: np.ndarray) -> None:
-        """Store the entries of a chunk, then mark it as finished."""
-        for name, entry in entries.items():
-            self.arrays[name][positions.start : positions.stop] = entry
-        self.rows.flush()
-        self.done[positions.start // self.chunk] = 1
-        self.done.flush()
-
-    def forget(self) -> None:
-        """Mark every chunk as unfinished."""
-        self.done[:] = 0
-        self.done.flush()
 
 
 def fold_spread(folds: Tensor) -> Tensor:

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.collection.store import Collection, bytes_sha256, find_collection
+from core.collection.schema import bytes_sha256
+from core.collection.store import Collection, find_collection
 from core.config import CollectionConfig, MethodConfig, config_from_dict
-from core.curvature.fit import Eigenbasis
+from core.curvature.basis import Eigenbasis
 from core.data.datasets import Dataset, load_dataset
 from core.index.full import GradientIndex, balance
 from core.index.projection import (
@@ -48,9 +49,9 @@ from core.scores.method_files import (
 from core.scores.tensors import tensors_file
 from precompute.machinery.parallel import rank_and_size, wait_for_all
 from precompute.machinery.progress import Bar
+from precompute.machinery.rows import Rows
 from precompute.machinery.workspace import Workspace, open_workspace, write_atomically
 from precompute.stages.curvature import fit_curvature
-from precompute.stages.gradients import Rows
 from precompute.stages.train import encode_all
 
 PARTS = ("curvature", *FEATURE_FILES)

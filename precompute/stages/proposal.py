@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.curvature.fit import Curvature
+from core.curvature.basis import Curvature
 from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from core.collection.publish import CollectionWriter
-from core.collection.store import Sample, Shard, StoredAnswer, file_sha256
+from core.collection.schema import Sample, Shard, StoredAnswer, file_sha256
 from core.config import CollectionConfig
-from core.curvature.fit import factor_eigenvalues
+from core.curvature.basis import factor_eigenvalues
 from core.data.datasets import Dataset, load_credits
 from core.engine.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.files.images import to_png
@@ -32,6 +32,7 @@ from core.scores.influence import (
     split_reliability,
     top_overlap,
 )
+from precompute.machinery.rows import Rows
 from precompute.machinery.workspace import Workspace, write_atomically
 from precompute.stages.clip import embed_examples
 from precompute.stages.errors import (
@@ -41,7 +42,7 @@ from precompute.stages.errors import (
     gallery_answers,
     gallery_sketch,
 )
-from precompute.stages.gradients import GradientStage, Rows
+from precompute.stages.gradients import GradientStage
 from precompute.stages.stages import Computed
 
 LARGEST_INSIDE = 100_000_000  # bytes of a model inside the collection's file

@@ -16,9 +16,9 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from core.collection.store import bytes_sha256
+from core.collection.schema import bytes_sha256
 from core.config import DATA_DIR, CollectionConfig
-from core.curvature.fit import Curvature
+from core.curvature.basis import Curvature
 from core.data.datasets import load_dataset
 from core.engine.query import query_gradient
 from core.explorer.explorer import Answer, Explorer, Lens, open_explorer

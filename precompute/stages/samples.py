@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from core.config import CollectionConfig
-from core.curvature.fit import Curvature
+from core.curvature.basis import Curvature
 from core.data.datasets import Dataset
 from core.engine.clip import clip_similarity, load_clip
 from core.engine.query import Subject, query_gradient
 from core.measure.draws import keyed_generator
 from core.model.denoiser import Denoiser, to_pixels
+from core.model.sampling import sample
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import Workspace
 from precompute.stages.clip import embed_examples
@@ -87,7 +88,8 @@ def draw(
     config: CollectionConfig, denoiser: Denoiser, seeds: list[int], labels: list[int]
 ) -> Tensor:
     """Return the samples x_0 of some seeds and labels, shape (B, C, H, W)."""
-    trajectories = denoiser.sample(
+    trajectories = sample(
+        denoiser,
         [keyed_generator(config.seed, "sample", seed) for seed in seeds],
         torch.tensor(labels) if denoiser.null_label is not None else None,
         config.samples.sampler,

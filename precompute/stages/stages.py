@@ -7,19 +7,19 @@ from torch import Tensor
 
 from core.checks import check_classes, check_settings
 from core.config import CollectionConfig, sets_folder
-from core.curvature.fit import Curvature
+from core.curvature.basis import Curvature
 from core.data.datasets import Dataset, load_dataset
 from core.index.full import GradientIndex
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.prompts import check_captions
 from precompute.machinery.parallel import first_one_first, rank_and_size, wait_for_all
+from precompute.machinery.rows import Rows
 from precompute.machinery.settings import keep_settings
 from precompute.machinery.workspace import Workspace, workspace_of, write_atomically
 from precompute.stages.curvature import fit_curvature
 from precompute.stages.fidelity import gallery_part, measure_fidelity
 from precompute.stages.gradients import (
     GradientStage,
-    Rows,
     compute_gradients,
     gradient_stage,
     measure_slice,

@@ -12,8 +12,9 @@ from torch import Tensor
 from core.config import DATA_DIR, CollectionConfig, TrainConfig
 from core.data.datasets import Dataset
 from core.measure.draws import keyed_generator
+from core.model.build import make_denoiser
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
-from core.model.denoiser import Denoiser, make_denoiser
+from core.model.denoiser import Denoiser
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import Workspace, write_atomically
 from precompute.stages.batches import seen_rows, training_batch

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from core.collection.publish import CollectionWriter
-from core.collection.store import StoredAnswer, bytes_sha256, find_collection, lens_key
+from core.collection.schema import StoredAnswer, bytes_sha256, lens_key
+from core.collection.store import find_collection
 from core.config import DATA_DIR
 from core.explorer.explorer import Answer, Explorer, open_explorer
 from core.lenses import Lens, stored_key, stored_lenses

@@ -12,15 +12,15 @@ from pathlib import Path
 import torch
 
 from core.checks import RULES
-from core.config import COLLECTIONS, PRESETS, MethodConfig, SampleConfig
+from core.config import MethodConfig, SampleConfig
 from core.curvature.fit import GGNS, KFAC_APPROXIMATIONS
 from core.evidence.same_seed import SAME_SEED
 from core.evidence.tables import TABLES
 from core.index.projection import PROJECTIONS
 from core.lenses import MEASUREMENTS, METHODS, Lens
-from core.recipes import RECIPES
+from core.presets import COLLECTIONS, PRESETS, RECIPES
 from core.rules import Number, OneOf, Rule, Whole
-from precompute.retraining.evidence import MeasureConfig
+from precompute.retraining.measure import MeasureConfig
 from precompute.retraining.same_seed import SameSeedConfig
 from precompute.stages.fidelity import EXAMPLES
 from precompute.stages.methods import PARTS

@@ -40,14 +40,8 @@ from core.model.pipelines import (
     unused_settings,
 )
 from core.model.prompts import TextConditioned, cut_texts, read_tokenizer
-from core.recipes import (
-    RECIPES,
-    check_free,
-    check_name,
-    recipe_size,
-    save_own,
-    with_settings,
-)
+from core.presets import RECIPES, recipe_size
+from core.recipes import check_free, check_name, save_own, with_settings
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import write_atomically
 from precompute.verbs.credits import read_credits, write_credits

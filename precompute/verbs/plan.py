@@ -19,6 +19,7 @@ from core.data.datasets import Dataset, load_dataset
 from core.engine.query import QUERY_FOLDS
 from core.model.denoiser import MOST_AT_ONCE, PASS_BYTES, Denoiser
 from core.model.parameters import Layout
+from core.numbers import clock
 from core.recipes import with_settings
 from precompute.machinery.progress import Bar
 from precompute.stages.fidelity import EXAMPLES
@@ -328,10 +329,3 @@ def printed(estimate: Estimate, root: Path) -> str:
         *shorter(estimate),
         *warnings(estimate, free_memory(), shutil.disk_usage(there).free),
     ])
-
-
-def clock(seconds: float) -> str:
-    """Return a time as a person reads it: 40 s, 12 min, 3.5 h."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from core.config import CollectionConfig
-from core.curvature.fit import Curvature
+from core.curvature.basis import Curvature
 from core.data.datasets import Dataset
 from core.engine.clip import load_clip
 from core.engine.query import QUERY_FOLDS

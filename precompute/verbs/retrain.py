@@ -7,20 +7,13 @@ from pathlib import Path
 import torch
 
 from core.checks import check_fields
-from core.config import (
-    RETRAINING,
-    CollectionConfig,
-    DisjointConfig,
-    RemovalConfig,
-    RetrainConfig,
-    preset_of,
-)
+from core.config import CollectionConfig, DisjointConfig, RemovalConfig, RetrainConfig
 from core.data.datasets import load_dataset
 from core.evidence.same_seed import SAME_SEED
 from core.evidence.stored import evidence_folder, read_evidence
 from core.model.checkpoint import denoiser_from_bytes
+from core.presets import RETRAINING, preset_of
 from precompute.machinery.workspace import open_workspace
-from precompute.retraining.evidence import MeasureConfig
 from precompute.retraining.jobs import (
     disjoint_jobs,
     group_jobs,
@@ -31,6 +24,7 @@ from precompute.retraining.jobs import (
     retrain_jobs,
     subset_jobs,
 )
+from precompute.retraining.measure import MeasureConfig
 from precompute.retraining.ready import needed_weights
 from precompute.retraining.same_seed import (
     SAME_SEED_RULES,

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from core.config import CollectionConfig, CurvatureConfig, DataConfig, ModelConfig
+from core.curvature.basis import Eigenbasis
 from core.curvature.fit import (
-    Eigenbasis,
     Samples,
     eigenbasis,
     fit_corrected_eigenvalues,
@@ -31,9 +31,10 @@ from core.data.datasets import Dataset
 from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
-from core.model.denoiser import Denoiser, make_denoiser
+from core.model.build import make_denoiser
+from core.model.denoiser import Denoiser
 from core.model.parameters import Layout, parameter_layout
-from core.recipes import cifar
+from core.presets import cifar
 from precompute.machinery.workspace import write_atomically
 from precompute.stages.curvature import curvature_samples
 from tests.benchmarks.machine import facts

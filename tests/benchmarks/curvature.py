@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from core.config import CollectionConfig, collection_config
+from core.config import CollectionConfig
+from core.curvature.basis import Curvature
 from core.curvature.fit import (
-    Curvature,
     Samples,
     eigenbasis,
     fit_corrected_eigenvalues,
@@ -22,14 +22,16 @@ from core.curvature.fit import (
 )
 from core.data.datasets import Dataset, load_dataset
 from core.measure.draws import keyed_generator
+from core.model.build import make_denoiser
 from core.model.checkpoint import denoiser_from_bytes
-from core.model.denoiser import Denoiser, make_denoiser
+from core.model.denoiser import Denoiser
 from core.model.parameters import (
     Layout,
     attributed_parameters,
     flatten_gradients,
     parameter_layout,
 )
+from core.presets import collection_config
 from precompute.stages.curvature import curvature_samples
 from precompute.stages.stages import shipped_weights
 from precompute.stages.train import encode_all, new_denoiser

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.config import CollectionConfig, collection_config
+from core.config import CollectionConfig
+from core.curvature.basis import Curvature, Eigenbasis
 from core.curvature.fit import (
-    Curvature,
-    Eigenbasis,
     Samples,
     eigenbasis,
     fit_corrected_eigenvalues,
@@ -33,6 +32,7 @@ from core.measure.gradients import fold_gradients
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
 from core.model.parameters import parameter_layout
+from core.presets import collection_config
 from core.scores.influence import centred, split_reliability
 from precompute.stages.curvature import curvature_samples
 from precompute.stages.stages import shipped_weights

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from core.config import collection_config
 from core.data.datasets import load_dataset
 from core.model.checkpoint import denoiser_from_bytes
+from core.presets import collection_config
 from precompute.machinery.workspace import open_workspace
 from precompute.stages.fidelity import EXAMPLES, fidelity
 from precompute.stages.stages import shipped_weights

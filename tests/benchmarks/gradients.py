@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from core.config import CollectionConfig, collection_config
-from core.curvature.fit import Curvature, Eigenbasis
+from core.config import CollectionConfig
+from core.curvature.basis import Curvature, Eigenbasis
 from core.data.datasets import load_dataset
 from core.engine.query import QUERY_FOLDS
 from core.index.full import GradientIndex
@@ -25,12 +25,13 @@ from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import draws_in_parts
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.parameters import Layout, attributed_parameters, parameter_layout
+from core.presets import collection_config
+from precompute.machinery.rows import Rows
 from precompute.machinery.workers import example_workers
 from precompute.machinery.workspace import open_workspace
 from precompute.stages.gradients import (
     GradientStage,
     Reduction,
-    Rows,
     gradient_stage,
     make_reduction,
     measure_slice,

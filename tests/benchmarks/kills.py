@@ -29,7 +29,7 @@ import precompute.__main__ as main
 from core.collection.schema import CONTENT_QUERIES
 from core.collection.store import Collection, find_collection
 from precompute.machinery.workspace import load_tensors
-from precompute.retraining.evidence import MeasureConfig
+from precompute.retraining.measure import MeasureConfig
 from tests.benchmarks import machine
 
 NAME = "glyphs"

@@ -22,6 +22,7 @@ from core.engine.clip import load_clip
 from core.measure.draws import keyed_generator
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser, to_pixels
+from core.model.sampling import sample
 from core.recipes import named_config
 from precompute.stages.stages import shipped_weights
 
@@ -49,7 +50,8 @@ def drawn(
     for first in range(0, len(labels), BATCH):
         some = labels[first : first + BATCH]
         seeds = range(first, first + len(some))
-        trajectories = denoiser.sample(
+        trajectories = sample(
+            denoiser,
             [keyed_generator(config.seed, "sample", seed) for seed in seeds],
             torch.tensor(some),
             "ddim",

@@ -15,9 +15,8 @@ import torch
 from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor
 
-from core.config import collection_config
+from core.curvature.basis import Curvature
 from core.curvature.fit import (
-    Curvature,
     Samples,
     eigenbasis,
     fit_corrected_eigenvalues,
@@ -32,6 +31,8 @@ from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
 from core.model.lora import keep_adapters
 from core.model.parameters import parameter_layout
+from core.model.sampling import sample
+from core.presets import collection_config
 from core.scores.influence import centred
 from precompute.stages.stages import shipped_weights
 
@@ -181,7 +182,8 @@ def run(collection: str, root: Path | None, size: Size = Size()) -> dict:
     both = drawings(denoiser_from_bytes(weights), 2 * count)
     x_0, out = both[:count], both[count:]
     denoiser = tuned(weights, x_0, size)
-    drawn = denoiser.sample(
+    drawn = sample(
+        denoiser,
         [keyed_generator(0, "lora sample", i) for i in range(size.queries)],
         num_steps=25,
     )

@@ -19,8 +19,8 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import core.measure.draws
-from core.config import CollectionConfig, collection_config
-from core.curvature.fit import Curvature
+from core.config import CollectionConfig
+from core.curvature.basis import Curvature
 from core.data.datasets import Dataset, load_dataset
 from core.measure.costs import loss
 from core.measure.draws import Draws, keyed_generator, make_draws
@@ -28,6 +28,8 @@ from core.measure.gradients import fold_gradients
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
 from core.model.parameters import Layout
+from core.model.sampling import sample
+from core.presets import collection_config
 from precompute.machinery.workspace import Workspace, open_workspace
 from precompute.stages.curvature import fit_curvature
 from precompute.stages.proposal import timestep_proposal
@@ -166,7 +168,8 @@ def solved_queries(
     generators = [
         keyed_generator(config.seed, "noise sample", i) for i in range(len(labels))
     ]
-    trajectories = denoiser.sample(
+    trajectories = sample(
+        denoiser,
         generators,
         labels if denoiser.null_label is not None else None,
         guidance_scale=config.samples.guidance_scale,

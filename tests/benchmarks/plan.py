@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from core.config import CollectionConfig, collection_config
+from core.config import CollectionConfig
 from core.explorer.explorer import open_explorer
+from core.presets import collection_config
 from precompute.stages.build import build
 from precompute.verbs.plan import plan
 from tests.benchmarks.machine import facts

@@ -17,7 +17,7 @@ import numpy as np
 
 from core.config import DATA_DIR
 from core.explorer.explorer import open_explorer
-from core.report import reading
+from core.files import images
 from tests.benchmarks import machine
 from tests.helpers.server import running_app
 from tests.helpers.visitors import Visitor
@@ -76,7 +76,7 @@ def ask_more(visitor: Visitor, chance: random.Random, counts: Counter) -> bool:
         pixels = noise.integers(0, 256, (3, 64, 64), dtype=np.uint8)
         visitor.choose("Upload")
         visitor.wait_until(lambda page: page.offers_upload, WAIT)
-        visitor.upload(reading.png(pixels))
+        visitor.upload(images.png(pixels))
         visitor.submit_upload()
     visitor.wait_until(lambda page: (page.page, page.link) != before, 5)
     heard = (visitor.page, visitor.link) != before

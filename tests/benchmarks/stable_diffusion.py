@@ -20,7 +20,7 @@ from core.model.lora import add_low_rank, train_adapters_only
 from core.model.parameters import parameter_layout
 from core.model.pipelines import examples_at_once, output_bytes
 from core.model.prompts import TextConditioned
-from core.recipes import small
+from core.presets import small
 from precompute.stages.fidelity import EXAMPLES
 from precompute.stages.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
 from precompute.verbs.own import GUIDANCE

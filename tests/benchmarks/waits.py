@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from core.config import DATA_DIR
-from core.report import reading
+from core.files import images
 from tests.benchmarks.machine import facts
 from tests.helpers.server import running_app
 
@@ -122,7 +122,7 @@ def upload(page) -> None:
     page.locator('input[type="file"]').set_input_files({
         "name": "mine.png",
         "mimeType": "image/png",
-        "buffer": reading.png(pixels),
+        "buffer": images.png(pixels),
     })
     page.get_by_text("mine.png").wait_for()
     settle(page)

@@ -5,8 +5,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from core.config import CollectionConfig, collection_config
+from core.config import CollectionConfig
 from core.data.datasets import Dataset
+from core.presets import collection_config
 from precompute.stages.publish import publish
 from precompute.stages.stages import Computed, compute
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from core.collection.publish import CollectionWriter
-from core.collection.store import Sample, Shard, StoredAnswer
+from core.collection.schema import Sample, Shard, StoredAnswer
 
 HOSTILE = 'O\'Hara "q" -- ; ünïcödé 猫 \n\t\\ <script>alert(1)</script> \x00 𝄞'
 SAMPLE = Sample(3, None, 2**62, "ddim", 50, 2.0, {"note": HOSTILE})

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from core.config import ModelConfig
 from core.curvature.fit import Samples
 from core.measure.draws import keyed_generator
-from core.model.denoiser import Denoiser, make_denoiser
+from core.model.build import make_denoiser
+from core.model.denoiser import Denoiser
 
 TINY = ModelConfig(
     block_out_channels=(4, 4),

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from core import config as settings_of
 from core.checks import RULES, check_fields, check_settings
-from core.config import CollectionConfig, collection_config
-from core.recipes import RECIPES, with_settings
+from core.config import CollectionConfig
+from core.presets import RECIPES, collection_config
+from core.recipes import with_settings
 from core.rules import written
 from tests.kinds import Case, Found
 

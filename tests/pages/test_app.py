@@ -10,9 +10,18 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.config import DATA_DIR
-from core.evidence import findings
+from core.evidence import (
+    ablation,
+    changes,
+    damping,
+    groups,
+    lds,
+    removal,
+    timesteps,
+)
+from core.evidence.groups import group_summary
 from core.evidence.stored import evidence_folder, write_evidence
-from core.evidence.tables import TABLES, group_summary, make_table
+from core.evidence.tables import TABLES, make_table
 from core.evidence.trust import lens_trust
 from core.explorer import resemblance
 from core.explorer.explorer import Explorer, open_explorer
@@ -238,8 +247,8 @@ def test_every_lens_survives_the_link():
     ranges = (None, (0, 500), (250, 1000))
     for method in METHODS:
         for measurement in ("loss", "elbo", "noise-loss", "trajectory"):
-            for timesteps in ranges if has_timesteps(method) else (None,):
-                lens = Lens(method, measurement, timesteps)
+            for levels in ranges if has_timesteps(method) else (None,):
+                lens = Lens(method, measurement, levels)
                 code = lens_picker.code_of(lens)
                 assert lens_picker.lens_of(code).canonical() == lens.canonical(), code
                 assert lens_picker.code_of(lens_picker.lens_of(code)) == code
@@ -448,15 +457,15 @@ def test_evidence_says_beside_each_figure_what_it_shows(
     evidence = open_explorer("glyphs", tested_collection).evidence()
     tables = {name: make_table(evidence, name, measurement) for name in TABLES}
     expected = [
-        findings.lds_finding(tables["lds"]),
-        findings.damping_finding(tables["damping"]),
-        findings.draws_finding(tables["ablation"]),
-        findings.format_finding(tables["ablation"]),
-        findings.substitution_finding(tables["ablation"], measurement),
-        findings.timestep_finding(tables["timesteps"]),
-        findings.removal_finding(tables["removal"], measurement),
-        findings.rise_finding(tables["observations"], measurement),
-        findings.group_finding(group_summary(tables["groups"]), measurement),
+        lds.lds_finding(tables["lds"]),
+        damping.damping_finding(tables["damping"]),
+        ablation.draws_finding(tables["ablation"]),
+        ablation.format_finding(tables["ablation"]),
+        ablation.substitution_finding(tables["ablation"], measurement),
+        timesteps.timestep_finding(tables["timesteps"]),
+        removal.removal_finding(tables["removal"], measurement),
+        changes.rise_finding(tables["observations"], measurement),
+        groups.group_finding(group_summary(tables["groups"]), measurement),
     ]
     shown = words(app)
     assert all(text(said) in shown for said in expected)
@@ -506,7 +515,7 @@ def test_evidence_about_groups_alone_is_shown(tiny_collection, tmp_path, monkeyp
     assert not app.exception and len(app.info) == 1
     assert "random halves of the pictures was not measured" in app.info[0].value
     summary = group_summary(make_table(alone, "groups", "loss"))
-    assert text(findings.group_finding(summary, "loss")) in words(app)
+    assert text(groups.group_finding(summary, "loss")) in words(app)
     assert "3 retrained without a whole group" in words(app)
     app = wait_for_jobs(app.switch_page("pages/explore.py").run())
     assert words(app).count("not tested by retraining") == 3

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from core.explorer.explorer import Lens
-from core.report import reading, report
+from core.files import images
+from core.report import report
 from tests.helpers.hostile import SCRIPT
 from tests.helpers.server import PATIENCE, ROOT, running_app
 
@@ -125,7 +126,7 @@ def test_upload_is_answered(page, address):
     page.locator('input[type="file"]').set_input_files({
         "name": "mine.png",
         "mimeType": "image/png",
-        "buffer": reading.png(pixels),
+        "buffer": images.png(pixels),
     })
     page.get_by_text("mine.png").wait_for()
     page.get_by_role("button", name="Ask about it").click()

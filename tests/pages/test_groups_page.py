@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from core.evidence.tables import calibration, group_changes
+from core import numbers
+from core.evidence.changes import calibration
+from core.evidence.groups import group_changes
 from core.explorer import groups
 from core.explorer.explorer import Lens, open_explorer
 from core.files import texts
-from core.report import reading
 from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
     address,
     app_runs_first,
@@ -46,7 +47,7 @@ def test_printed_change_is_the_sum_over_the_group(tiny_collection, monkeypatch):
     change = sum(answer.scores[i] for i in np.flatnonzero(members)) / len(table)
     others = groups.random_members(len(table), int(members.sum()), seed=0)
     others = groups.changes(answer.scores, others)
-    scale = reading.signed_scale(abs(change))
+    scale = numbers.signed_scale(abs(change))
     uncertainty = explorer.uncertainty(query, answer)
     error = float(uncertainty.of_groups(members[None])[0])
     assert f"{scale.number(change)} {scale.error(error)}" in shown(app)
@@ -79,7 +80,7 @@ def test_calibrated_change_is_shown_where_there_is_evidence(
     members = (explorer.examples.table.index <= 9).astype(float)
     beyond = (members * (scores - scores.mean())).sum() / len(scores)
     found = groups.calibrated(calibration(explorer.evidence(), "ekfac", "loss"), beyond)
-    scale = reading.signed_scale(max(abs(found.low), abs(found.high)))
+    scale = numbers.signed_scale(max(abs(found.low), abs(found.high)))
     assert app.metric[0].value == f"{scale.number(found.value)} {scale.unit}".strip()
     ends = f"{scale.number(found.low)} to {scale.number(found.high)}"
     assert "beyond a random group of the same size" in shown(app)
@@ -209,8 +210,8 @@ def test_a_group_that_was_really_left_out_says_what_happened(
     answer = explorer.answer(query, Lens())
     members = explorer.examples.table["subgroup"] == kind
     change = groups.changes(answer.scores, members.to_numpy()[None])[0]
-    scale = reading.signed_scale(found[["change", "random", "measured"]].abs().max())
-    foretold = reading.signed_scale(abs(change))
+    scale = numbers.signed_scale(found[["change", "random", "measured"]].abs().max())
+    foretold = numbers.signed_scale(abs(change))
     assert "Really left out" in words(app)
     assert f"changed by **{scale.number(found['change'])}" in shown(app)
     assert f"random pictures by {scale.number(found['random'])}" in shown(app)

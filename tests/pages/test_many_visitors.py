@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from core.explorer.explorer import Explorer
+from core.files import images
 from core.report import reading
 from pages.parts.lens_picker import lens_of
 from pages.parts.lens_views import STRIP
@@ -147,7 +148,7 @@ def test_one_visit_asks_several_questions(server, tiny_explorer):
     pixels = np.random.default_rng(0).integers(0, 256, (3, 64, 64), dtype=np.uint8)
     visitor.choose("Upload")
     assert visitor.wait_until(lambda page: page.offers_upload, PATIENCE)
-    assert visitor.upload(reading.png(pixels)) == 204
+    assert visitor.upload(images.png(pixels)) == 204
     visitor.submit_upload()
     assert is_answered("upload=") and scores() != before
     assert "Your picture" in visitor.texts.replace("\\", "")

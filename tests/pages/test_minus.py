@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from streamlit.dataframe_util import convert_arrow_bytes_to_pandas_df
 
-from core.evidence import findings, trust
+from core import numbers
+from core.evidence import findings
 from core.files.texts import minus, safe_csv
-from core.report import evidence_figures, figures, group_figures, reading
-from pages.parts import words
+from core.report import evidence_figures, figures, group_figures
 from tests.helpers.server import ROOT
 from tests.pages.test_app import app_runs_first, open_app, wait_for_jobs
 
@@ -34,15 +34,15 @@ def test_the_pattern_finds_numbers_and_leaves_words_alone():
     ("said", "expected"),
     [
         (minus("-1e-06"), "−1e−06"),
-        (words.signed(-0.5), "−0.50"),
-        (words.measured(-1234.5, 2.0), "−1,234 ± 2"),
-        (reading.plain(-3087.2), "−3,087"),
-        (reading.plain(-1.5e-5), "−1.5e−05"),
-        (reading.signed_scale(0.0481).number(-0.0481), "−48.1"),
-        (trust.number(-0.041), "−0.04"),
-        (trust.plus_minus(-0.041, 0.02), "−0.04 ± 0.02"),
-        (findings.change_of(-0.302, 0.012), "−0.302 ± 0.012"),
-        (findings.change_of(-3e-5, np.nan), "−3e−05"),
+        (numbers.signed(-0.5), "−0.50"),
+        (numbers.measured(-1234.5, 2.0), "−1,234 ± 2"),
+        (numbers.plain(-3087.2), "−3,087"),
+        (numbers.plain(-1.5e-5), "−1.5e−05"),
+        (numbers.signed_scale(0.0481).number(-0.0481), "−48.1"),
+        (numbers.number(-0.041), "−0.04"),
+        (numbers.plus_minus(-0.041, 0.02), "−0.04 ± 0.02"),
+        (numbers.change_of(-0.302, 0.012), "−0.302 ± 0.012"),
+        (numbers.change_of(-3e-5, np.nan), "−3e−05"),
         (findings.stored_finding({"reliability": -0.1}).split()[-2], "−0.10"),
         (figures.hover_numbers([-1.5, 2e-6], [0.1, np.nan])[0], "−1.5 ± 0.1"),
         (figures.hover_numbers([-1.5, 2e-6], [0.1, np.nan])[1], "2e−06"),

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from core.collection.store import Collection, find_collection
-from core.config import DATA_DIR, collection_config, config_from_dict
+from core.config import DATA_DIR, config_from_dict
 from core.evidence.tables import make_table
 from core.explorer.explorer import Lens, open_explorer
+from core.presets import collection_config
 from precompute.stages.errors import HELD_OUT
 from precompute.stages.stages import shipped_weights
 from tests.benchmarks import self_influence

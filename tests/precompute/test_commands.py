@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from diffusers import DDPMPipeline, DDPMScheduler
 
-from core.config import collection_config
 from core.explorer.explorer import list_collections
+from core.presets import collection_config
 from precompute.__main__ import main
 from precompute.stages.build import build
 from tests.conftest import linked_copy

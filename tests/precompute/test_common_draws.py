@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 import torch
 
-from core.config import RetrainConfig, collection_config
+from core.config import RetrainConfig
 from core.data.datasets import load_dataset
 from core.measure.draws import subset_mask
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
+from core.presets import collection_config
 from precompute.__main__ import main
 from precompute.machinery.workspace import open_workspace
-from precompute.retraining.evidence import MeasureConfig
 from precompute.retraining.jobs import (
     Job,
     model_facts,
@@ -25,6 +25,7 @@ from precompute.retraining.jobs import (
     retrain_jobs,
     subset_jobs,
 )
+from precompute.retraining.measure import MeasureConfig
 from precompute.retraining.same_seed import (
     SameSeedConfig,
     common_config,

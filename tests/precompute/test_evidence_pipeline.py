@@ -9,12 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.config import (
-    DisjointConfig,
-    RemovalConfig,
-    RetrainConfig,
-    collection_config,
-)
+from core.config import DisjointConfig, RemovalConfig, RetrainConfig
 from core.data.datasets import load_dataset
 from core.evidence.stored import (
     LENS,
@@ -28,14 +23,9 @@ from core.evidence.tables import TABLES, make_table
 from core.lenses import Lens
 from core.measure.draws import subset_masks
 from core.model.checkpoint import denoiser_from_bytes
+from core.presets import collection_config
 from precompute.machinery.workspace import open_workspace
-from precompute.retraining.evidence import (
-    MeasureConfig,
-    check_extends,
-    lean,
-    make_evidence,
-    measure_models,
-)
+from precompute.retraining.evidence import check_extends, lean, make_evidence
 from precompute.retraining.jobs import (
     disjoint_jobs,
     group_jobs,
@@ -45,6 +35,7 @@ from precompute.retraining.jobs import (
     retrain_jobs,
     subset_jobs,
 )
+from precompute.retraining.measure import MeasureConfig, measure_models
 from precompute.stages.samples import make_samples
 from precompute.stages.stages import trained_weights
 from tests.conftest import linked_copy

@@ -9,10 +9,11 @@ import pytest
 import torch
 from scipy.stats import pearsonr, spearmanr
 
-from core.config import collection_config
-from core.curvature.fit import Curvature, eigenbasis, fit_factors
+from core.curvature.basis import Curvature
+from core.curvature.fit import eigenbasis, fit_factors
 from core.measure.draws import keyed_generator, make_draws
 from core.model.parameters import Layer, Layout, parameter_layout
+from core.presets import collection_config
 from core.scores.influence import top_overlap
 from precompute.machinery.out import check_out
 from precompute.machinery.workspace import open_workspace

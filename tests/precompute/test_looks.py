@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from core.config import collection_config
 from core.data.datasets import load_dataset
+from core.presets import collection_config
 from tests.benchmarks.looks import (
     SEEN,
     UNSEEN,

@@ -11,15 +11,16 @@ import torch
 
 from core.collection.publish import CollectionWriter
 from core.collection.store import Collection, find_collection
-from core.config import MethodConfig, collection_config, config_from_dict
+from core.config import MethodConfig, config_from_dict
 from core.data.datasets import load_dataset
 from core.index.full import GradientIndex
 from core.measure.draws import keyed_generator
 from core.measure.gradients import fold_gradients
 from core.measure.outputs import output_size, predict, square_norm
+from core.model.build import make_denoiser
 from core.model.checkpoint import denoiser_to_bytes
-from core.model.denoiser import make_denoiser
 from core.model.parameters import parameter_layout
+from core.presets import collection_config
 from core.scores.baselines import datainf_damping, per_coordinate
 from core.scores.method_files import (
     load_method,

@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.config import DataConfig, TrainConfig, collection_config
+from core.config import DataConfig, TrainConfig
 from core.data.datasets import load_dataset
 from core.data.sources import Record, Source
 from core.explorer.explorer import open_explorer
 from core.measure.draws import keyed_generator
-from core.model.denoiser import make_denoiser
-from core.recipes import RECIPES, named_config, with_settings
+from core.model.build import make_denoiser
+from core.presets import RECIPES, collection_config
+from core.recipes import named_config, with_settings
 from precompute.__main__ import main, parser, selection
 from precompute.verbs.own import Selection, make_own, parse_keep
 from tests.helpers import layouts

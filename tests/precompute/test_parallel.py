@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.config import collection_config
+from core.presets import collection_config
 from precompute.machinery.workspace import open_workspace
 
 CONFIG = collection_config("glyphs", "tiny")

@@ -6,11 +6,11 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from core.config import collection_config
 from core.data.datasets import load_dataset
 from core.measure.draws import keyed_generator
-from core.model.denoiser import make_denoiser
+from core.model.build import make_denoiser
 from core.model.parameters import parameter_layout
+from core.presets import collection_config
 from core.recipes import with_settings
 from precompute.stages.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
 from precompute.verbs.plan import (

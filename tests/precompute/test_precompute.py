@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from core.collection.store import Collection, find_collection
-from core.config import collection_config
 from core.data.datasets import load_dataset
 from core.explorer.explorer import Lens, open_explorer
+from core.presets import collection_config
 from precompute.__main__ import main
 from precompute.machinery.workspace import open_workspace
 from precompute.stages.batches import batch_indices

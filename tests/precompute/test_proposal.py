@@ -2,7 +2,8 @@
 
 import torch
 
-from core.curvature.fit import Curvature, eigenbasis, fit_factors
+from core.curvature.basis import Curvature
+from core.curvature.fit import eigenbasis, fit_factors
 from core.measure.draws import keyed_generator, make_draws
 from core.model.parameters import parameter_layout
 from precompute.stages.proposal import (

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import precompute.stages.repeats
-from core.config import collection_config
 from core.explorer.explorer import Lens, open_explorer
+from core.presets import collection_config
 from core.scores.errors import stood
 from precompute.stages.errors import HELD_OUT
 from precompute.stages.repeats import (

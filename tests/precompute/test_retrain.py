@@ -14,16 +14,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from core.config import (
-    DisjointConfig,
-    RemovalConfig,
-    RetrainConfig,
-    collection_config,
-)
+from core.config import DisjointConfig, RemovalConfig, RetrainConfig
 from core.data.datasets import load_dataset
 from core.evidence.stored import Evidence
 from core.measure.draws import subset_mask
 from core.model.checkpoint import denoiser_from_bytes
+from core.presets import collection_config
 from precompute.__main__ import main
 from precompute.machinery.parallel import parse_part
 from precompute.retraining.jobs import (

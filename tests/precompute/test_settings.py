@@ -9,15 +9,16 @@ import pytest
 
 from core import config as settings_of
 from core.checks import RULES, check_classes, check_fields, check_settings
-from core.config import COLLECTIONS, PRESETS, DataConfig, collection_config
+from core.config import DataConfig
 from core.data.datasets import load_dataset
 from core.model.checkpoint import denoiser_to_bytes
-from core.recipes import RECIPES, named_config, own_path, with_settings
+from core.presets import COLLECTIONS, PRESETS, RECIPES, collection_config
+from core.recipes import named_config, own_path, with_settings
 from core.rules import written
 from precompute.machinery import settings
 from precompute.machinery.settings import keep_settings, settings_for
 from precompute.machinery.workspace import DEPENDS_ON
-from precompute.retraining.evidence import MEASURE_RULES, MeasureConfig
+from precompute.retraining.measure import MEASURE_RULES, MeasureConfig
 from precompute.retraining.ready import check_evidence
 from precompute.retraining.same_seed import SAME_SEED_RULES, SameSeedConfig
 from precompute.stages.train import new_denoiser

@@ -16,7 +16,8 @@ import duckdb
 import pytest
 
 from core.collection.publish import CollectionWriter
-from core.collection.store import file_sha256, find_collection
+from core.collection.schema import file_sha256
+from core.collection.store import find_collection
 from core.config import MethodConfig
 from core.explorer.explorer import Explorer, Lens, open_explorer
 from precompute.stages.methods import compute_methods

@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 from core.collection.publish import CollectionWriter
-from core.collection.store import (
-    Collection,
-    Shard,
-    StoredAnswer,
-    find_collection,
-    list_collections,
-)
+from core.collection.schema import Shard, StoredAnswer
+from core.collection.store import Collection, find_collection, list_collections
 from tests.helpers.toy_collection import (
     ABC,
     everything,

@@ -8,14 +8,12 @@ import torch
 from curvlinops import EKFACLinearOperator, KFACLinearOperator
 from torch import nn
 
+from core.curvature.basis import Curvature, factor_eigenvalues, kfac_eigenvalues
 from core.curvature.fit import (
-    Curvature,
     Samples,
     eigenbasis,
-    factor_eigenvalues,
     fit_corrected_eigenvalues,
     fit_factors,
-    kfac_eigenvalues,
 )
 from core.model.parameters import (
     attributed_parameters,

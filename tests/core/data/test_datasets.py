@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from core.config import DataConfig, collection_config
+from core.config import DataConfig
+from core.presets import collection_config
 from core.data.datasets import load_credits, load_dataset
 from tests.helpers.picture_files import encoded, halves
 

@@ -15,8 +15,8 @@ from core.engine.query import (
 )
 from core.measure.costs import MEASUREMENTS, elbo, elbo_constant, loss, noise_loss
 from core.measure.draws import keyed_generator
-from core.model.denoiser import Subject, Trajectory
 from core.model.parameters import parameter_layout
+from core.model.sampling import Subject, Trajectory
 from tests.core.measure.test_measurements import TYPES, exact_draws, picture, sampled
 from tests.helpers.exact import loop_gradient
 from tests.helpers.toys import gaussian_denoiser, tiny_denoiser

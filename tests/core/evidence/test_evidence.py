@@ -8,8 +8,12 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from core.config import collection_config
+from core.evidence.changes import calibration
+from core.evidence.collapse import collapse_table
+from core.evidence.damping import damping_table
 from core.evidence.evaluation import predicted_changes
+from core.evidence.groups import group_summary, group_table
+from core.evidence.lds import lds_table
 from core.evidence.stored import (
     GROUP_COLUMNS,
     LENS,
@@ -23,19 +27,10 @@ from core.evidence.stored import (
     read_evidence,
     write_evidence,
 )
-from core.evidence.tables import (
-    TABLES,
-    calibration,
-    collapse_table,
-    damping_table,
-    group_summary,
-    group_table,
-    lds_table,
-    make_table,
-    observations_table,
-    timestep_table,
-)
+from core.evidence.tables import TABLES, make_table
+from core.evidence.timesteps import observations_table, timestep_table
 from core.measure.draws import subset_masks
+from core.presets import collection_config
 from precompute.__main__ import main
 from tests.helpers.toy_evidence import RECIPE, cost_rows, full_evidence, scored
 

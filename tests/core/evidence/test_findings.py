@@ -6,10 +6,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.config import collection_config, preset_of
-from core.evidence import findings
+from core import numbers
+from core.evidence import (
+    ablation,
+    changes,
+    collapse,
+    damping,
+    findings,
+    groups,
+    lds,
+    removal,
+    timesteps,
+)
 from core.evidence.evaluation import Calibration
-from core.evidence.tables import group_summary, group_table, make_table
+from core.evidence.groups import group_summary, group_table
+from core.evidence.tables import make_table
+from core.presets import collection_config, preset_of
 from tests.helpers.toy_evidence import full_evidence
 
 
@@ -28,17 +40,17 @@ CHANCE = ("random", 0.01, 0.02, 0.03)
 def test_the_lds_beside_ceiling_and_chance():
     """As the design says it, whatever the order of the rows."""
     table = lds_rows(CHANCE, ("ekfac", 0.21, 0.02, 0.03), CEILING)
-    said = findings.lds_finding(table)
+    said = lds.lds_finding(table)
     assert said == (
         "EK-FAC ranks subsets with LDS 0.21 ± 0.02; retraining with another seed "
         "reaches 0.35 ± 0.03; chance is 0."
     )
-    assert findings.lds_finding(table[::-1]) == said
+    assert lds.lds_finding(table[::-1]) == said
 
 
 def test_another_method_may_be_best():
     rows = [("ekfac", 0.21, 0.02, 0.03), ("trak", 0.3, 0.02, 0.03)]
-    said = findings.lds_finding(lds_rows(*rows, ("clip", -0.1, 0.02, 0.03), CEILING))
+    said = lds.lds_finding(lds_rows(*rows, ("clip", -0.1, 0.02, 0.03), CEILING))
     assert said.startswith(
         "TRAK ranks subsets with LDS 0.30 ± 0.02, EK-FAC with 0.21, CLIP with −0.10; "
     )
@@ -46,24 +58,24 @@ def test_another_method_may_be_best():
 
 def test_methods_that_cannot_be_told_apart_are_said_to_be_so():
     rows = [("ekfac", 0.26, 0.02, 0.03), ("trak", 0.3, 0.02, 0.03)]
-    said = findings.lds_finding(lds_rows(*rows, CEILING))
+    said = lds.lds_finding(lds_rows(*rows, CEILING))
     assert "EK-FAC with 0.26 (too near to tell apart)" in said
 
 
 def test_a_few_halves_rank_nothing():
     few = lds_rows(("ekfac", 1.0, 0.0, 0.0)).assign(num_subsets=7)
-    assert findings.lds_finding(few) == findings.TOO_FEW
+    assert lds.lds_finding(few) == lds.TOO_FEW
 
 
 def test_a_best_method_near_zero_is_called_chance():
     """Within two of the larger error; the samples' own is often too small."""
     chance = "within two standard errors of chance"
-    assert chance in findings.lds_finding(lds_rows(("ekfac", 0.05, 0.01, 0.03)))
-    assert chance not in findings.lds_finding(lds_rows(("ekfac", 0.07, 0.01, 0.03)))
+    assert chance in lds.lds_finding(lds_rows(("ekfac", 0.05, 0.01, 0.03)))
+    assert chance not in lds.lds_finding(lds_rows(("ekfac", 0.07, 0.01, 0.03)))
 
 
 def test_a_missing_ceiling_is_said():
-    said = findings.lds_finding(lds_rows(("ekfac", 0.21, 0.02, 0.03)))
+    said = lds.lds_finding(lds_rows(("ekfac", 0.21, 0.02, 0.03)))
     assert said.endswith("that takes halves that were trained with two seeds.")
 
 
@@ -73,13 +85,13 @@ def test_nothing_to_rank_says_so():
         lds_rows(("ekfac", np.nan, np.nan, np.nan)),
         lds_rows(CHANCE),
     ):
-        assert findings.lds_finding(table) == findings.TOO_FEW
+        assert lds.lds_finding(table) == lds.TOO_FEW
 
 
 def test_the_error_note_names_both_errors_and_the_ceilings_fewer_subsets():
     table = lds_rows(("ekfac", 0.21, 0.02, 0.04), CEILING)
     table.loc[1, "num_subsets"] = 8
-    assert findings.error_note(table) == (
+    assert lds.error_note(table) == (
         "± is one standard error over 20 samples. All rows share the same 32 retrained "
         "models, which adds up to 0.04 (jackknife). The ceiling rests on 8 of them."
     )
@@ -95,15 +107,15 @@ def test_damping_says_what_another_would_gain():
     ]
     default, relative = [True, False, True, False, False], [1e-3, 1, 1e-3, 0.1, 1]
     table = lds_rows(*rows, default=default, relative=relative)
-    said = findings.damping_finding(table)
+    said = damping.damping_finding(table)
     assert "EK-FAC ranks best at its own damping (0.30); TRAK would gain 0.05" in said
     assert "at 0.1 times the mean eigenvalue, which is more than two" in said
     near = table.assign(subset_error=0.1)
-    assert "which is no more than two standard errors" in findings.damping_finding(near)
-    assert findings.damping_finding(table[:0]) == "No damping was varied."
+    assert "which is no more than two standard errors" in damping.damping_finding(near)
+    assert damping.damping_finding(table[:0]) == "No damping was varied."
 
 
-def ablation(*rows: tuple) -> pd.DataFrame:
+def ablation_rows(*rows: tuple) -> pd.DataFrame:
     """Return an ablation table of (changed, setting, default, bytes, lds)."""
     columns = ["changed", "setting", "default", "bytes", "lds"]
     table = pd.DataFrame(rows, columns=columns)
@@ -112,7 +124,7 @@ def ablation(*rows: tuple) -> pd.DataFrame:
 
 def test_draws_compare_the_fewest_with_the_most():
     """Numbers count as numbers: 256 is more than 64."""
-    table = ablation(
+    table = ablation_rows(
         ("query draws", 256, False, np.nan, 0.22),
         ("query draws", 64, True, np.nan, 0.21),
         ("query draws", 16, False, np.nan, 0.10),
@@ -120,52 +132,52 @@ def test_draws_compare_the_fewest_with_the_most():
         ("gradients", "64 training draws", False, np.nan, 0.21),
         ("gradients", "as asked", True, 1e6, 0.21),
     )
-    assert findings.draws_finding(table) == (
+    assert ablation.draws_finding(table) == (
         "With 16 draws of the sample the LDS is 0.10, with 256 0.22: a clear "
         "difference of 0.12. With 32 draws of each training picture the LDS is 0.20, "
         "with 64 0.21: too near to tell apart."
     )
-    assert findings.draws_finding(table[:1]) == "The number of draws was not varied."
+    assert ablation.draws_finding(table[:1]) == "The number of draws was not varied."
 
 
 def test_formats_compare_the_smallest_with_the_largest():
-    table = ablation(
+    table = ablation_rows(
         ("gradients", "as asked", True, 1.9e6, 0.21),
         ("gradients", "sketch", False, 12_288, 0.14),
         ("gradients", "32 training draws", False, np.nan, 0.5),
         ("query draws", 64, True, np.nan, 0.21),
     )
-    assert findings.format_finding(table) == (
+    assert ablation.format_finding(table) == (
         "The smallest (sketch, 12.3 kB a picture) ranks with LDS 0.14 ± 0.01, the "
         "largest (default, 1.9 MB) with 0.21 ± 0.01: a clear difference of 0.07."
     )
-    more = ablation(("gradients", "1-bit index", False, 9e6, 0.9))
+    more = ablation_rows(("gradients", "1-bit index", False, 9e6, 0.9))
     more = pd.concat([table, more.assign(num_draws=256)])  # not to be compared
-    assert findings.format_finding(more) == findings.format_finding(table)
-    assert "equal draws" in findings.format_finding(more[1:])
-    assert "Only one way" in findings.format_finding(table[:1])
+    assert ablation.format_finding(more) == ablation.format_finding(table)
+    assert "equal draws" in ablation.format_finding(more[1:])
+    assert "Only one way" in ablation.format_finding(table[:1])
 
 
 def test_substituted_scores_are_set_beside_the_own():
-    table = ablation(
+    table = ablation_rows(
         ("scored", "loss", True, np.nan, 0.21), ("scored", "elbo", False, np.nan, 0.20)
     )
-    said = findings.substitution_finding(table, "loss")
+    said = ablation.substitution_finding(table, "loss")
     assert said == (
         "Scores for the training loss rank halves by the training loss with LDS 0.21 ± "
         "0.01; in their place, scores for the ELBO 0.20 (too near to tell apart)."
     )
-    assert "Only scores for one" in findings.substitution_finding(table[:1], "loss")
+    assert "Only scores for one" in ablation.substitution_finding(table[:1], "loss")
 
 
 def test_changes_are_explained_or_not():
     found = Calibration(np.zeros(1), np.zeros(1), 0.8, 1.0, 1.3)
-    said = findings.change_finding(found, "ekfac", "elbo")
+    said = changes.change_finding(found, "ekfac", "elbo")
     assert "by 0.8 nats (root mean square); no prediction misses it by 1." in said
     assert "That explains 36% of the variance." in said
     assert said.endswith("Nine of ten changes lie within ± 1.3 of the map.")
     worse = replace(found, error=1.1)
-    assert "no better than nothing" in findings.change_finding(worse, "clip", "elbo")
+    assert "no better than nothing" in changes.change_finding(worse, "clip", "elbo")
 
 
 def test_the_share_of_rises_has_its_error():
@@ -173,9 +185,9 @@ def test_the_share_of_rises_has_its_error():
         [("share of rises", 0.967, 0.011, 32)],
         columns=["observation", "figure", "standard_error", "num_subsets"],
     )
-    said = findings.rise_finding(table, "loss")
+    said = changes.rise_finding(table, "loss")
     assert said.endswith("training loss of a sample rose in 97% ± 1% of the cases.")
-    assert findings.rise_finding(table[:0], "loss") == ""
+    assert changes.rise_finding(table[:0], "loss") == ""
 
 
 @pytest.mark.parametrize("name", ["elbo", "log-probability"])
@@ -183,9 +195,9 @@ def test_what_is_said_to_rise_is_a_cost(name):
     """A bound or a probability falls where its negative, which is measured, rises."""
     evidence = full_evidence({}, 40)
     for said in (
-        findings.rise_finding(make_table(evidence, "observations", name), name),
-        findings.removal_finding(make_table(evidence, "removal", "loss"), name),
-        findings.collapse_finding(make_table(evidence, "collapse", "loss"), name),
+        changes.rise_finding(make_table(evidence, "observations", name), name),
+        removal.removal_finding(make_table(evidence, "removal", "loss"), name),
+        collapse.collapse_finding(make_table(evidence, "collapse", "loss"), name),
     ):
         assert f"negative {'ELBO' if name == 'elbo' else name}" in said
 
@@ -199,11 +211,11 @@ def test_rises_are_set_beside_those_that_were_predicted():
     ]
     columns = ["observation", "figure", "standard_error", "num_subsets"]
     table = pd.DataFrame(rows, columns=columns)
-    said = findings.rise_finding(table, "loss")
+    said = changes.rise_finding(table, "loss")
     assert "against one trained again on every picture, in 83% ± 1%." in said
     assert "EK-FAC predicts a rise in 53% ± 3%" in said and "holds here" in said
     table.loc[1, "figure"] = 0.55
-    assert "does not show here" in findings.rise_finding(table, "loss")
+    assert "does not show here" in changes.rise_finding(table, "loss")
 
 
 def test_stand_ins_among_the_noise_levels_are_judged():
@@ -220,9 +232,9 @@ def test_stand_ins_among_the_noise_levels_are_judged():
             "figure": figures,
             "standard_error": 0.03,
         })
-        said = findings.proxy_finding(table)
+        said = timesteps.proxy_finding(table)
         assert verdict in said and said.endswith("still better, with 0.24.")
-    assert findings.proxy_finding(table[:3]) == ""
+    assert timesteps.proxy_finding(table[:3]) == ""
 
 
 def test_noise_levels_are_averaged_on_and_off_the_diagonal():
@@ -237,12 +249,12 @@ def test_noise_levels_are_averaged_on_and_off_the_diagonal():
     table = pd.DataFrame(
         rows, columns=["scored_low", "scored_high", "low", "high", "lds"]
     )
-    assert findings.timestep_finding(table) == (
+    assert timesteps.timestep_finding(table) == (
         "Scores for a range of noise levels predict the cost in that range with LDS "
         "0.40 on average, the cost in other ranges with 0.25; its own scores are the "
         "best for 1 of 2 ranges."
     )
-    assert "not scored one by one" in findings.timestep_finding(table[4:])
+    assert "not scored one by one" in timesteps.timestep_finding(table[4:])
 
 
 def test_removal_is_printed_to_the_digits_of_its_error():
@@ -254,14 +266,12 @@ def test_removal_is_printed_to_the_digits_of_its_error():
     ]
     columns = ["method", "fraction", "sample_id", "excess", "standard_error"]
     table = pd.DataFrame(rows, columns=columns)
-    assert findings.removal_finding(table, "loss") == (
+    assert removal.removal_finding(table, "loss") == (
         "How much more a sample's training loss rises without the 10% of the pictures "
         "that matter most for it than without as many random ones, in squared error: "
         "EK-FAC +0.302 ± 0.012 and CLIP −0.05 ± 0.20."
     )
-    assert findings.removal_finding(table[:0], "loss").startswith(
-        "No model was trained"
-    )
+    assert removal.removal_finding(table[:0], "loss").startswith("No model was trained")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +284,7 @@ def test_removal_is_printed_to_the_digits_of_its_error():
     ],
 )
 def test_changes_are_printed_with_their_sign(value, error, printed):
-    assert findings.change_of(value, error) == printed
+    assert numbers.change_of(value, error) == printed
 
 
 def test_what_was_stored_is_one_sentence():
@@ -333,13 +343,13 @@ def test_every_table_has_a_sentence(measurement):
         for name in ("lds", "damping", "ablation", "timesteps", "observations")
     }
     said = [
-        findings.lds_finding(tables["lds"]),
-        findings.damping_finding(tables["damping"]),
-        findings.draws_finding(tables["ablation"]),
-        findings.format_finding(tables["ablation"]),
-        findings.substitution_finding(tables["ablation"], measurement),
-        findings.timestep_finding(tables["timesteps"]),
-        findings.rise_finding(tables["observations"], measurement),
+        lds.lds_finding(tables["lds"]),
+        damping.damping_finding(tables["damping"]),
+        ablation.draws_finding(tables["ablation"]),
+        ablation.format_finding(tables["ablation"]),
+        ablation.substitution_finding(tables["ablation"], measurement),
+        timesteps.timestep_finding(tables["timesteps"]),
+        changes.rise_finding(tables["observations"], measurement),
     ]
     assert all(one.endswith(".") and "nan" not in one for one in said), said
 
@@ -354,22 +364,22 @@ def test_the_collapse_is_told_from_the_smallest_to_the_largest_pair():
         "spread": [3.0, 1.5],
         "drawn": [0.8, 0.31],
     })
-    said = findings.collapse_finding(table, "loss")
+    said = collapse.collapse_finding(table, "loss")
     assert "From 31 to 500 pictures each" in said
     assert "differs between the two models by 2.00 ± 0.30, then 0.250 ± 0.040" in said
     assert said.endswith("not the agreement that the paper observed.")
     nearer = table.assign(correlation=[0.4, 0.97])
-    assert "become one" in findings.collapse_finding(nearer, "loss")
+    assert "become one" in collapse.collapse_finding(nearer, "loss")
     assert "among each other by 1.5" in said and "from 0.40 to 0.93" in said
     assert "80%, then 31% as far apart" in said
-    assert "No two models" in findings.collapse_finding(table[:0], "loss")
+    assert "No two models" in collapse.collapse_finding(table[:0], "loss")
 
 
 def test_groups_left_out_are_told_with_what_guessing_gives():
     """Rank correlation, the group that mattered most, and how far sizes are off."""
     evidence = full_evidence({}, 40, num_samples=6)
     summary = group_summary(group_table(evidence, "loss"))
-    said = findings.group_finding(summary, "loss")
+    said = groups.group_finding(summary, "loss")
     assert "without each of 3 groups, 6 samples" in said
     assert "among the groups, for one sample, predicted and measured change" in said
     assert "beyond that of as many random pictures left out" in said
@@ -378,8 +388,8 @@ def test_groups_left_out_are_told_with_what_guessing_gives():
     assert "the sample's own group 100%." in said
     assert said.endswith("EK-FAC's sizes have to be taken times 2.")
     one = full_evidence({}, 40, num_samples=6, groups=("house=a",))
-    said = findings.group_finding(group_summary(group_table(one, "loss")), "loss")
+    said = groups.group_finding(group_summary(group_table(one, "loss")), "loss")
     assert "without a group, 6 samples" in said and "guessing" not in said
     nothing = full_evidence({}, 40, groups=())
     summary = group_summary(group_table(nothing, "loss"))
-    assert "without a whole group" in findings.group_finding(summary, "loss")
+    assert "without a whole group" in groups.group_finding(summary, "loss")

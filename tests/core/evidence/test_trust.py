@@ -6,17 +6,11 @@ import pytest
 from scipy.stats import spearmanr
 
 from core.evidence.evaluation import predicted_changes
+from core.evidence.lds import lds_table
 from core.evidence.stored import Evidence, ceiling
-from core.evidence.tables import lds_table
-from core.evidence.trust import (
-    Trust,
-    lens_trust,
-    number,
-    plus_minus,
-    reliability,
-    size_note,
-)
+from core.evidence.trust import Trust, lens_trust, reliability, size_note
 from core.lenses import Lens
+from core.numbers import number, plus_minus
 from tests.helpers.toy_evidence import full_evidence
 
 

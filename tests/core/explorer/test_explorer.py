@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.config import collection_config
-from core.curvature.fit import Curvature
+from core.curvature.basis import Curvature
 from core.data.datasets import load_dataset
 from core.engine.query import query_draws
 from core.explorer.explorer import Cancelled, Lens, list_collections, open_explorer
@@ -13,6 +12,7 @@ from core.files.images import to_png
 from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
+from core.presets import collection_config
 from core.scores.influence import centred
 from precompute.stages.proposal import timestep_proposal
 

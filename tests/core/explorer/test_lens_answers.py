@@ -10,14 +10,9 @@ import pytest
 import torch
 
 from core.config import MethodConfig
-from core.curvature.fit import Curvature
-from core.explorer.explorer import (
-    Cancelled,
-    Lens,
-    band_edges,
-    band_table,
-    open_explorer,
-)
+from core.curvature.basis import Curvature
+from core.explorer.bands import band_edges, band_table
+from core.explorer.explorer import Cancelled, Lens, open_explorer
 from core.files.images import to_png
 from core.lenses import METHODS, stored_key
 from core.scores.influence import centred

@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from core.collection.store import Collection, StoredAnswer, find_collection
+from core.collection.schema import StoredAnswer
+from core.collection.store import Collection, find_collection
 from core.config import DATA_DIR
 from core.engine.clip import load_clip
 from core.explorer import resemblance as measured
@@ -22,7 +23,9 @@ from core.explorer.resemblance import (
 )
 from core.files.images import to_png
 from core.measure.draws import keyed_generator
-from core.model.denoiser import make_denoiser, to_pixels
+from core.model.build import make_denoiser
+from core.model.denoiser import to_pixels
+from core.model.sampling import sample
 from tests.core.report.test_report import made
 
 SHIPPED = ("glyphs", "fashion2")
@@ -129,7 +132,7 @@ def untrained(collection: Collection, channels: int, size: int) -> np.ndarray:
         images = np.stack([np.asarray(image.convert("RGB")) for image in files])
         model.autoencoder.fit(torch.from_numpy(images).movedim(-1, 1) / 127.5 - 1)
     noise = [keyed_generator(0, "sample", i) for i in range(FEW)]
-    drawn = torch.stack([t.states[-1] for t in model.sample(noise, num_steps=10)])
+    drawn = torch.stack([t.states[-1] for t in sample(model, noise, num_steps=10)])
     return to_pixels(model.decode(drawn))
 
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from core.config import collection_config
-from core.curvature.fit import Curvature, eigenbasis, fit_factors
+from core.curvature.basis import Curvature
+from core.curvature.fit import eigenbasis, fit_factors
 from core.data.datasets import load_dataset
 from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.model.parameters import parameter_layout
+from core.presets import collection_config
 from precompute.machinery.workspace import open_workspace
 from precompute.stages.curvature import curvature_samples
 from precompute.stages.gradients import GradientStage, compute_gradients

@@ -7,7 +7,7 @@ from torch.distributions import MultivariateNormal
 
 from core.measure.draws import keyed_generator
 from core.measure.likelihood import log_probability
-from core.model.denoiser import Subject
+from core.model.sampling import Subject
 from tests.core.measure.test_measurements import TYPES, expected_elbo, picture
 from tests.helpers.toys import gaussian_denoiser
 

@@ -16,13 +16,12 @@ from core.measure.costs import (
     last_step_cost,
     loss,
     noise_loss,
-    path_costs,
-    path_steps,
-    region_mask,
 )
 from core.measure.draws import Draws, keyed_generator, make_draws
-from core.model.denoiser import Subject, Trajectory, invert
+from core.measure.region import region_mask
+from core.measure.trajectory import path_costs, path_steps
 from core.model.patch_autoencoder import PatchAutoencoder
+from core.model.sampling import Subject, Trajectory, invert, reverse_conditional, sample
 from tests.helpers.toys import gaussian_denoiser, linear_denoiser, tiny_denoiser
 
 TYPES = ["epsilon", "v_prediction", "sample"]
@@ -226,7 +225,8 @@ def test_pixel_elbo_is_the_latent_one_in_narrow_bins():
 
 def sampled(denoiser, sampler, num_steps, eta=0.0, guidance_scale=1.0, label=None):
     """Return a sample of keyed noise as a subject."""
-    trajectory = denoiser.sample(
+    trajectory = sample(
+        denoiser,
         [keyed_generator(0, "sampled")],
         None if label is None else torch.tensor([label]),
         sampler,
@@ -285,7 +285,8 @@ def test_steps_are_the_samplers_own(prediction_type, sampler, eta, num_steps):
     steps = path_steps(denoiser, subject)
     assert len(steps) in (num_steps - 1, num_steps)
     with torch.no_grad():
-        mean, variance = denoiser.reverse_conditional(
+        mean, variance = reverse_conditional(
+            denoiser,
             steps.before,
             steps.timesteps,
             steps.previous,

@@ -12,15 +12,16 @@ from core.index.projection import make_projection
 from core.measure.costs import loss, noising
 from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
-from core.measure.outputs import expected_pictures, journey_features, predict
-from core.model.denoiser import Trajectory
+from core.measure.outputs import predict
 from core.model.parameters import parameter_layout
+from core.model.sampling import Trajectory, sample
+from core.scores.journey import expected_pictures, journey_features
 from tests.helpers.toys import tiny_denoiser
 
 
 def trajectory_of(denoiser):
     """Return the steps in which a small model draws a picture."""
-    return denoiser.float().sample([keyed_generator(0, "sample")], num_steps=4)[0]
+    return sample(denoiser.float(), [keyed_generator(0, "sample")], num_steps=4)[0]
 
 
 @pytest.mark.parametrize("prediction_type", ["epsilon", "v_prediction", "sample"])

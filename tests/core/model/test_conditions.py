@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from core.checks import check_settings
-from core.config import collection_config
 from core.data.datasets import complete_only, held_out_classes, load_dataset
 from core.measure.draws import drop_codes, keyed_generator, make_draws
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.model.conditions import SummedEmbedding, label_of, label_rows
 from core.model.patch_autoencoder import PatchAutoencoder, border_mixing, lapping
+from core.model.sampling import sample
+from core.presets import collection_config
 from precompute.stages.samples import pair_labels
 from precompute.stages.train import column_sizes, new_denoiser
 from tests.helpers.toys import tiny_denoiser
@@ -74,7 +75,8 @@ def test_guidance_leads_away_from_the_labels_given():
         found = denoiser.guided(x_t, t, label, 3.0)
         torch.testing.assert_close(found, nobody + 3 * (plain - nobody))
         sampled = [
-            denoiser.sample(
+            sample(
+                denoiser,
                 [keyed_generator(0, "sample")],
                 label,
                 num_steps=2,

@@ -9,6 +9,7 @@ from core.measure.draws import keyed_generator
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.model.denoiser import Denoiser, to_pixels
 from core.model.patch_autoencoder import PatchAutoencoder
+from core.model.sampling import sample
 from tests.helpers.toys import linear_denoiser, tiny_denoiser
 
 
@@ -143,7 +144,8 @@ def test_a_sample_does_not_depend_on_its_batch(sampler):
     labels = torch.tensor([0, 1, 1])
 
     def run(numbers):
-        return denoiser.sample(
+        return sample(
+            denoiser,
             [keyed_generator(0, "s", n) for n in numbers],
             labels[numbers],
             sampler,
@@ -169,7 +171,9 @@ def test_ddim_with_a_perfect_denoiser_finds_the_only_picture():
         return (x_t - alpha.sqrt() * picture) / (1 - alpha).sqrt()
 
     denoiser.predict = ideal
-    state = denoiser.sample([keyed_generator(0, "one")], None, "ddim", 20)[0].states[-1]
+    state = sample(denoiser, [keyed_generator(0, "one")], None, "ddim", 20)[0].states[
+        -1
+    ]
     torch.testing.assert_close(state.double(), picture, rtol=1e-4, atol=1e-4)
 
 
@@ -186,6 +190,6 @@ def test_sampling_mistakes_are_named():
     with pytest.raises(
         ValueError, match="no sampler 'euler'. Choose one of ddim, ddpm"
     ):
-        denoiser.sample([keyed_generator(0, "x")], None, "euler")
+        sample(denoiser, [keyed_generator(0, "x")], None, "euler")
     with pytest.raises(ValueError, match="21 sampling steps were asked for"):
-        denoiser.sample([keyed_generator(0, "x")], None, "ddim", 21)
+        sample(denoiser, [keyed_generator(0, "x")], None, "ddim", 21)

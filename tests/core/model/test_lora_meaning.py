@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from core.config import collection_config
 from core.model.checkpoint import denoiser_from_bytes
+from core.presets import collection_config
 from precompute.stages.stages import shipped_weights
 from tests.benchmarks.lora import Size, drawings, own_ranks, run, scores, tuned
 

@@ -10,6 +10,7 @@ from PIL import Image
 from scipy.stats import spearmanr
 
 from core.explorer.explorer import Answer, Lens
+from core.files import images
 from core.report import reading
 
 GENERATOR = np.random.default_rng(0)
@@ -215,26 +216,26 @@ def test_score_table_is_sorted_by_the_first_answer():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_png_keeps_every_pixel(channels):
     pixels = GENERATOR.integers(0, 256, (channels, 8, 6), dtype=np.uint8)
-    shown = np.asarray(Image.open(io.BytesIO(reading.png(pixels))))
+    shown = np.asarray(Image.open(io.BytesIO(images.png(pixels))))
     expected = pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)
     assert np.array_equal(shown, expected)
 
 
 def test_enlarged_picture_keeps_its_shape_and_large_ones_stay():
-    small = reading.png(np.zeros((3, 32, 64), dtype=np.uint8))
-    assert Image.open(io.BytesIO(reading.enlarged(small, 256))).size == (256, 128)
-    assert reading.enlarged(small, 64) == small
+    small = images.png(np.zeros((3, 32, 64), dtype=np.uint8))
+    assert Image.open(io.BytesIO(images.enlarged(small, 256))).size == (256, 128)
+    assert images.enlarged(small, 64) == small
 
 
 def test_enlarged_picture_looks_like_the_small_one_and_says_its_kind():
     """Made small again it differs by less than the eye sees: 45 dB."""
     waves = np.sin(np.linspace(0, 9, 3 * 64 * 64)).reshape(3, 64, 64)
     pixels = (127.5 + 127.4 * waves).astype(np.uint8)
-    large = reading.enlarged(reading.png(pixels))
+    large = images.enlarged(images.png(pixels))
     again = Image.open(io.BytesIO(large)).resize((64, 64), Image.Resampling.BOX)
     found = np.asarray(again).transpose(2, 0, 1).astype(float)
     noise = ((found - pixels) ** 2).mean() ** 0.5
     assert 20 * np.log10(255 / noise) > 45
     kind = Image.open(io.BytesIO(large)).format.lower()
-    assert reading.data_uri(large).startswith(f"data:image/{kind};base64,")
-    assert reading.data_uri(reading.png(pixels)).startswith("data:image/png;base64,")
+    assert images.data_uri(large).startswith(f"data:image/{kind};base64,")
+    assert images.data_uri(images.png(pixels)).startswith("data:image/png;base64,")

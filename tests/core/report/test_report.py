@@ -13,6 +13,7 @@ from PIL import Image
 
 from core.evidence.trust import lens_trust
 from core.explorer.explorer import Explorer, Lens, open_explorer
+from core.files import images
 from core.files.texts import shortened
 from core.report import reading, report, reproduce
 from core.report.card import SIZE, card
@@ -133,7 +134,7 @@ def test_group_that_was_left_out_is_part_of_the_report(tiny_explorer):
 
 def questions(explorer: Explorer) -> list[tuple]:
     """Return pictures of every origin, each with a lens that differs in something."""
-    picture = reading.png(explorer.query_from_gallery(1).pixels)
+    picture = images.png(explorer.query_from_gallery(1).pixels)
     example = int(explorer.examples.table.index[3])
     damping = 2 * float(explorer.provenance["damping"])
     return [
@@ -156,7 +157,7 @@ def test_the_printed_command_gives_the_same_scores(
     printed = reproduce.command("glyphs", query, answer.lens)
     assert printed in Page(html).text
     picture = tmp_path / "picture.png"
-    picture.write_bytes(reading.png(query.pixels))
+    picture.write_bytes(images.png(query.pixels))
     start, module, verb, *words = shlex.split(printed)
     assert (start, module, verb) == ("python", "-m", "precompute")
     words = [str(picture) if word == "FILE" else word for word in words]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from core.curvature.fit import Curvature, eigenbasis, fit_factors
+from core.curvature.basis import Curvature
+from core.curvature.fit import eigenbasis, fit_factors
 from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients

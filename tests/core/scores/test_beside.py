@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.collection.store import Collection, file_sha256, find_collection
+from core.collection.schema import file_sha256
+from core.collection.store import Collection, find_collection
 from core.evidence import stored as evidence
 from core.explorer.explorer import open_explorer
 from core.files.table_files import read_table, write_table
@@ -18,8 +19,9 @@ from core.files.whole import Damaged
 from core.index.full import GradientIndex
 from core.scores import tensors as tensor_files
 from precompute.__main__ import main
-from precompute.retraining.evidence import kept_table
-from precompute.stages.gradients import Rows, is_whole
+from precompute.machinery.rows import Rows
+from precompute.retraining.measure import kept_table
+from precompute.stages.gradients import is_whole
 from tests.core.collection.test_damage import (  # noqa: F401  (fixtures among them)
     CODES,
     COLLECTION,

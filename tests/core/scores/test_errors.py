@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from core.answers import Uncertainty
-from core.collection.store import StoredAnswer, lens_key
-from core.config import collection_config
+from core.collection.schema import StoredAnswer, lens_key
+from core.presets import collection_config
 from core.scores.errors import (
     Asked,
     ErrorModel,
@@ -25,7 +25,7 @@ from core.scores.errors import (
 )
 from core.scores.group_errors import of_these_sizes
 from core.scores.influence import centred, fold_statistics
-from core.scores.scoring import Noise
+from core.scores.stored import Noise
 
 NORMAL_90 = 1.6449  # 90% of a normal distribution lie within so many deviations
 N, M, BLOCKS, WIDTH = 240, 16, 12, 12

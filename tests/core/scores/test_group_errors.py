@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from core.answers import Uncertainty
-from core.config import collection_config
 from core.explorer.explorer import Explorer, Lens
 from core.index.projection import make_projection
 from core.index.sketch import make_sketch, pack_signs
 from core.measure.draws import keyed_generator
+from core.presets import collection_config
 from core.scores.group_errors import (
     INDEPENDENT,
     find_uncertainty,
@@ -23,7 +23,8 @@ from core.scores.group_errors import (
 )
 from core.scores.influence import centred
 from core.scores.method_files import MethodFile
-from core.scores.scoring import FromFeatures, FromSketch, Scores
+from core.scores.scoring import Scores
+from core.scores.stored import FromFeatures, FromSketch
 from precompute.stages.errors import gallery_asked
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from core.curvature.fit import Curvature, Samples, eigenbasis, fit_factors
+from core.curvature.basis import Curvature
+from core.curvature.fit import Samples, eigenbasis, fit_factors
 from core.curvature.fit import fit_corrected_eigenvalues as fit_eigenvalues
 from core.measure.costs import loss
 from core.measure.draws import Draws, keyed_generator, make_draws

@@ -11,13 +11,8 @@ from core.measure.draws import keyed_generator
 from core.scores.errors import ErrorModel, Law
 from core.scores.influence import centred
 from core.scores.method_files import MethodFile
-from core.scores.scoring import (
-    FromFeatures,
-    FromIndex,
-    FromSketch,
-    Noise,
-    linear_scores,
-)
+from core.scores.scoring import linear_scores
+from core.scores.stored import FromFeatures, FromIndex, FromSketch, Noise
 
 N, P = 40, 600
 GENERATOR = keyed_generator(0, "scoring")

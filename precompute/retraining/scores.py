@@ -1,0 +1,224 @@
+"""Scores of the measured samples under every lens, for the evidence."""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from core.evidence.evaluation import predicted_changes
+from core.evidence.stored import GROUP_COLUMNS, OWN, RANDOM, group_members, group_name
+from core.explorer.explorer import Explorer
+from core.lenses import METHODS, Lens
+from core.measure.draws import keyed_generator
+from core.scores.baselines import mean_eigenvalue, trak_damping
+from core.scores.influence import centred
+from precompute.machinery.progress import Bar
+from precompute.retraining.measure import MeasureConfig, keep_table, kept_table
+
+GROUP_METHODS = ("ekfac", "trak", "clip")  # that are asked about whole groups
+
+
+DAMPED = ("ekfac", "kfac", "trak", "d-trak")  # whose damping is swept
+
+
+RELATIVE_DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-2, 0.1, 1.0, 10.0)  # of mean eigenvalue
+
+
+PAPER_DAMPING = 1e-8  # App. J.5
+
+
+QUERY_DRAWS = (16, 64, 256)  # the app's own is one of them, and asked anyway
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A lens, and the name of what is varied besides it."""
+
+    lens: Lens
+    variant: str = ""
+
+    def record(self) -> dict:
+        """Return a value for each column of `LENS`."""
+        lens, method = self.lens, METHODS[self.lens.method]
+        own = method.kind == "similarity" or method.measurement is not None
+        low, high = lens.timesteps or (-1, -1)
+        return {
+            "method": lens.method,
+            "measurement": OWN if own else lens.measurement,
+            "low": low,
+            "high": high,
+            "damping": float("nan") if lens.damping is None else lens.damping,
+            "num_draws": lens.num_draws,
+            "variant": self.variant,
+        }
+
+
+def default_form(explorer: Explorer) -> str:
+    """Return "full" where the full index came along, else "sketch"."""
+    return "full" if explorer.engine.scoring.indexed is not None else "sketch"
+
+
+def dampings(explorer: Explorer, method: str) -> dict[str, float]:
+    """Return a method's own damping, and the mean eigenvalue it is a multiple of."""
+    scoring = explorer.engine.scoring
+    if method in scoring.eigenvalues:
+        mean = float(scoring.eigenvalues[method].cpu().double().numpy().mean())
+        return {"own": scoring.own_damping, "mean_eigenvalue": mean}
+    features = scoring.method_file(method).features
+    mean = float(mean_eigenvalue(features))
+    return {"own": float(trak_damping(features)), "mean_eigenvalue": mean}
+
+
+def asked_lenses(explorer: Explorer) -> list[Asked]:
+    """Return every lens that evidence is wanted for, of the methods there are."""
+    facts = explorer.method_facts()
+    methods = facts[facts["available"]]["method"].tolist()
+    form = default_form(explorer)
+    asked = []
+    for method in methods:
+        own = METHODS[method].kind == "similarity" or METHODS[method].measurement
+        for measurement in ("loss",) if own else ("loss", "elbo"):
+            lens = Lens(method, measurement, form=form)
+            asked.append(Asked(lens))
+            if method in DAMPED:
+                known = dampings(explorer, method)
+                scale = known["mean_eigenvalue"]
+                swept = [PAPER_DAMPING, *(scale * r for r in RELATIVE_DAMPINGS)]
+                asked += [
+                    Asked(replace(lens, damping=damping))
+                    for damping in swept
+                    if not np.isclose(damping, known["own"], rtol=1e-3, atol=0)
+                ]
+    for measurement in ("loss", "elbo"):
+        lens = Lens("ekfac", measurement, form=form)
+        others = [count for count in QUERY_DRAWS if count != lens.num_draws]
+        asked += [Asked(replace(lens, num_draws=count)) for count in others]
+        if form != "sketch":
+            asked.append(Asked(replace(lens, form="sketch"), "sketch"))
+    return asked
+
+
+def score_samples(
+    explorer: Explorer, settings: MeasureConfig, folder: Path
+) -> pd.DataFrame:
+    """Return the scores of all pictures for each sample under each lens.
+
+    Sample by sample, so that lenses share what they have in common.
+
+    Returns:
+        The columns of `Evidence.scores`.
+    """
+    asked, tables = asked_lenses(explorer), []
+    text = json.dumps([one.record() for one in asked]) + explorer.fingerprint
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    for sample_id in Bar(range(settings.num_samples), "scores"):
+        path = folder / f"scores-{key}-{sample_id}.parquet"
+        if not path.exists():
+            keep_table(sample_scores(explorer, sample_id, asked, settings), path)
+        tables.append(kept_table(path))
+    return pd.concat(tables, ignore_index=True)
+
+
+def sample_scores(
+    explorer: Explorer, sample_id: int, asked: list[Asked], settings: MeasureConfig
+) -> pd.DataFrame:
+    """Return one sample's scores: a row per lens, per band of timesteps, and random."""
+    query = explorer.query_from_gallery(sample_id)
+    rows = []
+    for one in asked:
+        answer = explorer.answer(query, one.lens)
+        scores = answer.scores.astype(np.float32)
+        rows.append(one.record() | {"source": answer.source, "scores": scores})
+    lens = Lens("ekfac", "loss", form=default_form(explorer))
+    bands = explorer.band_answers(query, lens, settings.num_bands)
+    edges = list(bands.edges)
+    for low, high, scores in zip(edges[:-1], edges[1:], bands.scores, strict=True):
+        record = Asked(replace(lens, timesteps=(int(low), int(high)))).record()
+        rows.append(
+            record | {"source": bands.source, "scores": scores.astype(np.float32)}
+        )
+    rows.append(random_scores(explorer, sample_id))
+    return pd.DataFrame(rows).assign(sample_id=sample_id)
+
+
+def variant_table(variant: str, num_draws: int, scores: np.ndarray) -> pd.DataFrame:
+    """Return rows of EK-FAC scores (Q, N) from gradients that were kept otherwise."""
+    record = Asked(Lens("ekfac", "loss", num_draws=num_draws), variant).record()
+    rows = [
+        record | {"sample_id": i, "source": variant, "scores": row.astype(np.float32)}
+        for i, row in enumerate(centred(scores.astype(np.float64)))
+    ]
+    return pd.DataFrame(rows)
+
+
+def random_scores(explorer: Explorer, sample_id: int) -> dict:
+    """Return a row of scores that know nothing of the sample."""
+    generator = keyed_generator(explorer.engine.seed, "random scores", sample_id)
+    scores = torch.randn(explorer.num_examples, generator=generator).numpy()
+    record = Asked(Lens("clip")).record() | {"method": RANDOM}
+    return record | {"source": "random", "scores": scores}
+
+
+def group_predictions(
+    explorer: Explorer, names: list[str], settings: MeasureConfig, folder: Path
+) -> pd.DataFrame:
+    """Return what is predicted of each sample when each of some groups is left out.
+
+    Args:
+        explorer: The collection.
+        names: The groups, as `core.evidence.stored.group_name` calls them.
+        settings: How many samples.
+        folder: Where finished samples are kept.
+
+    Returns:
+        The columns `GROUP_COLUMNS`.
+    """
+    text = json.dumps([names, GROUP_METHODS]) + explorer.fingerprint
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    if not names:
+        return pd.DataFrame(columns=GROUP_COLUMNS)
+    tables = []
+    for sample_id in Bar(range(settings.num_samples), "groups"):
+        path = folder / f"groups-{key}-{sample_id}.parquet"
+        if not path.exists():
+            keep_table(sample_groups(explorer, sample_id, names), path)
+        tables.append(kept_table(path))
+    return pd.concat(tables, ignore_index=True)
+
+
+def sample_groups(explorer: Explorer, sample_id: int, names: list[str]) -> pd.DataFrame:
+    """Return one sample's rows of `group_predictions`."""
+    query, table = explorer.query_from_gallery(sample_id), explorer.examples.table
+    members = np.stack([group_members(name, table) for name in names])
+    shares = np.full(len(names), np.nan)
+    if query.label is not None:
+        own = np.ones(len(table), dtype=bool)
+        for column, value in explorer.classes.loc[query.label].items():
+            own &= group_members(group_name(column, value), table)
+        shares = members[:, own].mean(1)
+    facts = explorer.method_facts()
+    known = facts[facts["available"]]["method"].tolist()
+    rows = []
+    for method in [name for name in GROUP_METHODS if name in known]:
+        similar = METHODS[method].kind == "similarity"
+        for measurement in ("loss",) if similar else ("loss", "elbo"):
+            lens = Lens(method, measurement)
+            answer = explorer.answer(query, lens)
+            errors = np.full(len(names), np.nan)
+            if METHODS[method].has_errors:
+                errors = explorer.uncertainty(query, answer).of_groups(members)
+            record = {"method": method, "measurement": OWN if similar else measurement}
+            changes = predicted_changes(answer.scores[None], ~members)[0]
+            for name, share, change, error in zip(
+                names, shares, changes, errors, strict=True
+            ):
+                rows.append(
+                    {"group": name, "sample_id": sample_id, "share": share}
+                    | record
+                    | {"predicted": change, "standard_error": error}
+                )
+    return pd.DataFrame(rows)[list(GROUP_COLUMNS)]

@@ -9,11 +9,16 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from core import config as settings_of
-from core.config import DATA_DIR, CollectionConfig
-from core.curvature.fit import GGNS, KFAC_APPROXIMATIONS
-from core.index.projection import MAX_DIM, PROJECTIONS
+from core.config import (
+    DATA_DIR,
+    GGNS,
+    KFAC_APPROXIMATIONS,
+    MAX_DIM,
+    PROJECTIONS,
+    SAMPLERS,
+    CollectionConfig,
+)
 from core.lenses import QUERY_FOLDS
-from core.model.sampling import SAMPLERS
 from core.rules import (
     SWITCH,
     Number,
@@ -110,7 +115,7 @@ RULES: dict[type, dict[str, Rule]] = {
     settings_of.SampleConfig: {
         "num_samples": Whole(1),
         "num_candidates": Whole(0),
-        "sampler": OneOf(tuple(SAMPLERS)),
+        "sampler": OneOf(SAMPLERS),
         "num_steps": Whole(1),
         "guidance_scale": Number(0, 100),
         "num_draws": Whole(QUERY_FOLDS, step=QUERY_FOLDS),

@@ -12,6 +12,13 @@ from pathlib import Path
 
 DATA_DIR = Path(__file__).resolve().parent.parent / "data"
 
+# What a setting may be, where it is one of a few.
+GGNS = ("model", "loss")
+KFAC_APPROXIMATIONS = ("expand", "reduce")
+PROJECTIONS = ("sketch", "signs")
+MAX_DIM = 32_768  # features of a projection: App. J.4
+SAMPLERS = ("ddim", "ddpm")
+
 # Marks settings that came after collections were built: at their default they do not
 # count in a fingerprint, so that those collections keep theirs.
 LATER = {"later": True}

@@ -1,6 +1,8 @@
-"""Imports point one way: pages -> core; precompute -> core; core knows no Streamlit."""
+"""Imports point one way, between the top folders and between the rooms of core."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,100 @@ def test_layer_does_not_import_what_it_must_not_know(layer):
         for file in files
     }
     assert {file: names for file, names in wrong.items() if names} == {}
+
+
+# A room of core imports itself and rooms to its left; "" are the words that all share.
+ROOMS = (
+    "files",
+    "",
+    "data",
+    "collection",
+    "model",
+    "measure",
+    "curvature",
+    "index",
+    "evidence",
+    "scores",
+    "engine",
+    "explorer",
+    "report",
+)
+FLOORS = ("machinery", "stages", "retraining", "verbs")  # of precompute, likewise
+
+
+def room_of(module: str, top: str) -> str:
+    """Return the folder inside the top one in which a module lies, "" for none."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and (ROOT / top / parts[1]).is_dir() else ""
+
+
+def imported_modules(file: Path) -> set[str]:
+    """Return the dotted names that a file imports, at any depth."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize(("top", "order"), [("core", ROOMS), ("precompute", FLOORS)])
+def test_a_room_imports_only_rooms_to_its_left(top, order):
+    folders = {path.name for path in (ROOT / top).iterdir() if path.is_dir()}
+    assert folders - {"__pycache__"} == set(order) - {""}
+    wrong = []
+    for file in sorted((ROOT / top).rglob("*.py")):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        own = room_of(module, top)
+        if own not in order:  # the program itself may call every verb
+            continue
+        for name in imported_modules(file):
+            theirs = room_of(name, top) if name.startswith(f"{top}.") else own
+            if theirs in order and order.index(theirs) > order.index(own):
+                wrong.append(f"{module} imports {name}")
+    assert wrong == []
+
+
+def test_only_their_rooms_know_duckdb_and_numba():
+    homes = {"duckdb": "collection", "numba": "index"}
+    for package, home in homes.items():
+        users = {
+            room_of(".".join(file.relative_to(ROOT).with_suffix("").parts), "core")
+            for file in (ROOT / "core").rglob("*.py")
+            if package in imported_packages(file)
+        }
+        assert users == {home}
+
+
+def test_pages_holds_exactly_the_pages():
+    from pages.parts.shared import PAGES
+
+    files = {path.stem for path in (ROOT / "pages").glob("*.py")}
+    assert files == set(PAGES)
+
+
+LIGHT = ("files", "collection", "evidence", "report", "")
+
+
+def test_light_rooms_and_pages_load_no_torch_even_through_others():
+    """In a fresh process; `data` alone turns pixels into tensors."""
+    modules = [
+        ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        for file in sorted((ROOT / "core").rglob("*.py"))
+        if file.name != "__init__.py"
+    ]
+    light = [name for name in modules if room_of(name, "core") in LIGHT]
+    light += ["core.explorer.explorer"]
+    light += [
+        f"pages.parts.{path.stem}" for path in (ROOT / "pages" / "parts").glob("*.py")
+    ]
+    code = (
+        f"import importlib, sys\nfor name in {light}: importlib.import_module(name)\n"
+        "print([n for n in ('torch', 'numba', 'diffusers', 'open_clip') "
+        "if n in sys.modules])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert said.stdout.strip().splitlines()[-1:] == ["[]"], said.stderr[-800:]

@@ -24,6 +24,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
+from core.config import KFAC_APPROXIMATIONS
 from core.curvature.basis import Eigenbasis
 from core.curvature.patches import (
     input_covariance,
@@ -139,9 +140,6 @@ def recorded_gradients(
         module = denoiser.unet.get_submodule(layer.name)
         yield i, module, record[layer.name][0], gradients[i]
 
-
-GGNS = ("model", "loss")
-KFAC_APPROXIMATIONS = ("expand", "reduce")
 
 Sums = dict[str, Tensor]
 

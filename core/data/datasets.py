@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from core.config import DATA_DIR, DataConfig, sets_folder
-from core.measure.draws import keyed_generator
+from core.seeds import keyed_seed
 from core.files.images import decode_picture
 
 
@@ -196,7 +196,8 @@ def held_out_classes(
             "takes two label columns, and every value of the last one can lose one "
             f"class: choose a share up to {len(lasts) / len(class_names):.2g}, or 0."
         )
-    order = torch.randperm(len(lasts), generator=keyed_generator(0, "held out"))
+    g = torch.Generator().manual_seed(keyed_seed(0, "held out"))
+    order = torch.randperm(len(lasts), generator=g)
     firsts = sorted({names[0] for names in class_names})
     pairs = {
         (firsts[turn % len(firsts)], lasts[place])

@@ -23,13 +23,7 @@ from core.collection.schema import file_sha256
 from core.collection.store import Collection
 from core.curvature.basis import Eigenbasis
 from core.engine.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
-from core.engine.query import (
-    QueryGradient,
-    band_gradients,
-    query_gradient,
-    query_value,
-    timestep_costs,
-)
+from core.engine.query import QueryGradient, Question
 from core.files.images import decode_picture
 from core.index.sketch import packed_products
 from core.lenses import METHODS, Lens
@@ -318,49 +312,49 @@ class Engine:
             edges: Bounds of bands of timesteps, a gradient for each; None for one
                 gradient over the lens's timesteps.
             progress: Called after every part; may raise to stop.
-            on_half: As in `query_gradient`; never called for bands.
+            on_half: Called with what half of the draws say; never for bands.
         """
-        measurement = METHODS[lens.method].measurement or lens.measurement
-        arguments = (measurement, lens.num_draws, lens.timesteps, lens.region, edges)
-        return self._gradients.get(
-            (query.key, *arguments),
-            lambda: self._new_gradients(query, *arguments, progress, on_half),
-        )
 
-    def _new_gradients(
-        self, query, measurement, num_draws, timesteps, region, edges, progress, on_half
-    ) -> list[QueryGradient]:
-        subject = self.subject(query, measurement == "trajectory", progress)
-        common = self.denoiser, self.basis, subject, measurement, num_draws, self.seed
-        more = {"mask": self.mask(region), "on_step": steps(progress, "Measuring")}
-        if edges is None:
-            found = [query_gradient(*common, timesteps, **more, on_half=on_half)]
-        else:
-            found = band_gradients(*common, list(edges), **more)
-        return [replace(one, folds=one.folds.cpu()) for one in found]
+        def measure() -> list[QueryGradient]:
+            asked = self.question(query, lens, progress).to(self.denoiser)
+            on_step = steps(progress, "Measuring")
+            if edges is None:
+                measured = [asked.gradient(self.basis, on_step, on_half)]
+            else:
+                measured = asked.band_gradients(self.basis, list(edges), on_step)
+            return [replace(one, folds=one.folds.cpu()) for one in measured]
+
+        what = _measurement(lens), lens.num_draws, lens.timesteps, lens.region
+        return self._gradients.get((query.key, *what, edges), measure)
+
+    def question(
+        self, query: Query, lens: Lens, progress: Progress | None = None
+    ) -> Question:
+        """Return what a lens asks of the model about a picture."""
+        measurement = _measurement(lens)
+        return Question(
+            self.subject(query, measurement == "trajectory", progress),
+            measurement,
+            lens.num_draws,
+            self.seed,
+            lens.timesteps,
+            self.mask(lens.region),
+        )
 
     def value(
         self, query: Query, lens: Lens, progress: Progress | None = None
     ) -> tuple[float, float]:
         """Return what a lens measures of a query, and its standard error."""
         with self._alone():
-            subject = self.subject(query, lens.measurement == "trajectory", progress)
+            question = self.question(query, lens, progress)
             if lens.measurement == "log-probability":
                 on_step = steps(progress, "Following the flow")
                 value, error = log_probability(
-                    self.denoiser, subject, self.seed, on_step=on_step
+                    self.denoiser, question.subject, self.seed, on_step=on_step
                 )
                 return -value, error  # a cost, as all that is measured
-            return query_value(
-                self.denoiser,
-                subject,
-                lens.measurement,
-                lens.num_draws,
-                self.seed,
-                lens.timesteps,
-                self.mask(lens.region),
-                steps(progress, "Measuring"),
-            )
+            asked = question.to(self.denoiser)
+            return asked.value(steps(progress, "Measuring"))
 
     def noise_weights(self) -> dict[str, np.ndarray]:
         """Return what each timestep counts for, (T,), by measurement."""
@@ -373,15 +367,8 @@ class Engine:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return timesteps, costs and weights of a lens's draws, each of shape (S,)."""
         with self._alone():
-            found = timestep_costs(
-                self.denoiser,
-                self.subject(query, lens.measurement == "trajectory", progress),
-                lens.measurement,
-                lens.num_draws,
-                self.seed,
-                self.mask(lens.region),
-                steps(progress, "Measuring"),
-            )
+            asked = self.question(query, lens, progress).to(self.denoiser)
+            found = asked.costs(steps(progress, "Measuring"))
             return tuple(values.numpy() for values in found)
 
     # --- scores ----------------------------------------------------------------------
@@ -521,3 +508,8 @@ class Engine:
 def draws_per_step(num_draws: int, num_steps: int) -> int:
     """Return how many draws each sampling step gets: at least one opposite pair."""
     return max(2, num_draws // num_steps // 2 * 2)
+
+
+def _measurement(lens: Lens) -> str:
+    """Return what is measured for a lens: the method's own, or the one chosen."""
+    return METHODS[lens.method].measurement or lens.measurement

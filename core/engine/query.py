@@ -1,8 +1,11 @@
 """The gradient and the value of a query: the part of Eq. 6 computed when asked.
 
-A timestep range or a region is a contribution: disjoint ranges, and a region and its
-complement, sum to the whole. Ranges keep those draws that all queries share whose
-timestep lies in them, so the sum is exact, not only in expectation.
+A `Question` holds all that its answer depends on besides the model. There are two kinds
+of measurement: `Drawn`, a mean over timesteps and noise estimated from keyed draws, and
+`Path`, a sum over the steps that drew the picture. A timestep range or a region is a
+contribution: disjoint ranges, and a region and its complement, sum to the whole. Ranges
+keep those draws that all queries share whose timestep lies in them, so the sum is
+exact, not only in expectation.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,14 +16,14 @@ import torch
 from torch import Tensor
 
 from core.curvature.basis import Eigenbasis
-from core.lenses import QUERY_FOLDS
+from core.lenses import QUERY_FOLDS, check_timesteps
 from core.measure.costs import MEASUREMENTS, elbo_constant, elbo_weights
 from core.measure.draws import Draws, keyed_generator, make_draws
 from core.measure.gradients import draws_in_parts, fold_gradients, summed_gradient
 from core.measure.outputs import OUTPUTS
 from core.measure.trajectory import PathSteps, path_costs, path_steps
 from core.model.denoiser import Denoiser
-from core.model.parameters import parameter_layout
+from core.model.parameters import Layout, parameter_layout
 from core.model.sampling import Subject
 
 NARROW = 32  # a range of fewer than T / 32 timesteps has draws of its own
@@ -28,6 +31,7 @@ MAX_BATCH = 256  # draws in one pass without gradients
 PATH_BATCH = 32  # sampling steps in one pass: bounds the memory
 
 TimestepRange = tuple[int, int]
+OnStep = Callable[[int, int], None] | None  # (parts done, in all); may raise to stop
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,46 @@ class QueryGradient:
     folds: Tensor
     value: float
     value_error: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of the model about one picture.
+
+    Attributes:
+        subject: The picture, with its label and, where they count, its sampling steps.
+        measurement: A key of `MEASUREMENTS` or of `core.measure.outputs.OUTPUTS`, or
+            "trajectory".
+        num_draws: S, Monte Carlo draws, a multiple of `QUERY_FOLDS`; the trajectory
+            needs none.
+        seed: The collection's seed.
+        timesteps: Half-open range whose contribution is asked for; None means all.
+        mask: Which entries count, boolean, shape (H, W); None means all.
+    """
+
+    subject: Subject
+    measurement: str
+    num_draws: int
+    seed: int
+    timesteps: TimestepRange | None = None
+    mask: Tensor | None = None
+
+    def to(self, denoiser: Denoiser) -> "Drawn | Path":
+        """Return the question put to a model, whose methods answer it.
+
+        Raises:
+            ValueError: If the measurement is unknown, the range is not one of the
+                model's, or the trajectory is not known or has no probability.
+        """
+        check_timesteps(self.timesteps, denoiser.num_train_timesteps)
+        if self.measurement == "trajectory":
+            return Path(denoiser, self)
+        if self.measurement not in MEASUREMENTS | OUTPUTS:
+            known = ", ".join([*MEASUREMENTS, "trajectory"])
+            raise ValueError(
+                f"There is no measurement '{self.measurement}'. Choose one of {known}."
+            )
+        return Drawn(denoiser, self)
 
 
 def query_draws(
@@ -87,201 +131,245 @@ def query_draws(
     )
 
 
-def query_gradient(
-    denoiser: Denoiser,
-    basis: Eigenbasis | None,
-    subject: Subject,
-    measurement: str,
-    num_draws: int,
-    seed: int,
-    timesteps: TimestepRange | None = None,
-    mask: Tensor | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-    on_half: Callable[[QueryGradient], None] | None = None,
-) -> QueryGradient:
-    """Return the gradient of a measurement of one picture.
+class _Measured:
+    """What both kinds share: the picture on the model's device, and ranges."""
 
-    Args:
-        denoiser: The model.
-        basis: The Kronecker eigenbasis to rotate into, on the model's device; None
-            leaves the gradient as it is.
-        subject: The picture.
-        measurement: A key of `MEASUREMENTS` or of `core.measure.outputs.OUTPUTS`, or
-            "trajectory".
-        num_draws: Monte Carlo draws, a multiple of `QUERY_FOLDS`; the trajectory needs
-            none.
-        seed: The collection's seed.
-        timesteps: Half-open range whose contribution is asked for; None means all.
-        mask: Which entries count, boolean, shape (H, W); None means all.
-        on_step: Called with (parts done, parts in all); may raise to stop.
-        on_half: Called once half of the draws are done, with what they say: whole folds
-            are complete estimates, each balanced over the timesteps by itself. Never
-            called for the trajectory.
+    def __init__(self, denoiser: Denoiser, question: Question):
+        self.denoiser, self.question = denoiser, question
+        mask = question.mask
+        self.mask = None if mask is None else mask.to(denoiser.device)
+        self.range = question.timesteps or (0, denoiser.num_train_timesteps)
 
-    An unknown measurement, an impossible range, and a trajectory that is not known or
-    has no probability, raise a ValueError of one or two sentences.
-    """
-    bands = [_range(denoiser, timesteps)]
-    if measurement == "trajectory":
-        _steps_inside(denoiser, subject, bands[0])  # an empty range is a mistake
-        return _path_gradients(denoiser, basis, subject, bands, mask, on_step)[0]
-    folds, scale = _folds(denoiser, measurement, num_draws, seed, timesteps)
-    return _drawn_gradients(
-        denoiser,
-        basis,
-        subject,
-        measurement,
-        folds,
-        scale,
-        bands,
-        mask,
-        on_step,
-        on_half,
-    )[0]
+    def _layout(self, basis: Eigenbasis | None) -> Layout:
+        return parameter_layout(self.denoiser.unet) if basis is None else basis.layout
+
+    def _bands(self, edges: list[int]) -> list[TimestepRange]:
+        """Return band b as [edges[b], edges[b + 1]), each checked."""
+        bands = list(zip(edges[:-1], edges[1:], strict=True))
+        for band in bands:
+            check_timesteps(band, self.denoiser.num_train_timesteps)
+        return bands
 
 
-def band_gradients(
-    denoiser: Denoiser,
-    basis: Eigenbasis | None,
-    subject: Subject,
-    measurement: str,
-    num_draws: int,
-    seed: int,
-    edges: list[int],
-    mask: Tensor | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-) -> list[QueryGradient]:
-    """Return the gradient of the contribution of each band of timesteps, in one pass.
+class Drawn(_Measured):
+    """A mean over timesteps and noise, estimated from draws that all queries share."""
 
-    All bands share the draws of the whole, however narrow they are: together they are
-    exactly the gradient of the range from the first edge to the last.
+    def __init__(self, denoiser: Denoiser, question: Question):
+        super().__init__(denoiser, question)
+        self.x_0 = question.subject.x_0.to(denoiser.device)
+        measure = (MEASUREMENTS | OUTPUTS)[question.measurement]
+        self.measure = partial(measure, mask=self.mask)
 
-    Args:
-        denoiser: The model.
-        basis: As in `query_gradient`.
-        subject: The picture.
-        measurement: As in `query_gradient`.
-        num_draws: As in `query_gradient`, for all bands together.
-        seed: The collection's seed.
-        edges: Ascending timesteps; band b is [edges[b], edges[b + 1]).
-        mask: As in `query_gradient`.
-        on_step: As in `query_gradient`.
-    """
-    bands = [_range(denoiser, b) for b in zip(edges[:-1], edges[1:], strict=True)]
-    if measurement == "trajectory":
-        return _path_gradients(denoiser, basis, subject, bands, mask, on_step)
-    folds, scale = _folds(denoiser, measurement, num_draws, seed, None)
-    return _drawn_gradients(
-        denoiser, basis, subject, measurement, folds, scale, bands, mask, on_step
-    )
+    def gradient(
+        self,
+        basis: Eigenbasis | None,
+        on_step: OnStep = None,
+        on_half: Callable[[QueryGradient], None] | None = None,
+    ) -> QueryGradient:
+        """Return the gradient of the question's range of timesteps.
 
+        Args:
+            basis: The Kronecker eigenbasis to rotate into, on the model's device; None
+                leaves the gradient as it is.
+            on_step: Called with (parts done, parts in all); may raise to stop.
+            on_half: Called once half of the draws are done, with what they say: whole
+                folds are complete estimates, each balanced over the timesteps.
+        """
+        folds, share = self._folds(self.question.timesteps)
+        return self._gradients(basis, folds, share, [self.range], on_step, on_half)[0]
 
-def query_value(
-    denoiser: Denoiser,
-    subject: Subject,
-    measurement: str,
-    num_draws: int,
-    seed: int,
-    timesteps: TimestepRange | None = None,
-    mask: Tensor | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-) -> tuple[float, float]:
-    """Return the cost of one picture and its standard error, without its gradient.
+    def band_gradients(
+        self, basis: Eigenbasis | None, edges: list[int], on_step: OnStep = None
+    ) -> list[QueryGradient]:
+        """Return the gradient of each band's contribution, in one pass.
 
-    The same numbers as `query_gradient` gives, which documents the arguments.
-    """
-    band = _range(denoiser, timesteps)
-    if measurement == "trajectory":
-        steps = _steps_inside(denoiser, subject, band)
-        costs = _path_costs(denoiser, subject, steps, mask, on_step)
-        return float(costs.double().sum()), float("nan")
-    folds, scale = _folds(denoiser, measurement, num_draws, seed, timesteps)
-    totals = []
-    for draws in folds:
+        All bands share the draws of the whole, however narrow they are: together they
+        are exactly the gradient of the range from the first edge to the last.
+        """
+        bands = self._bands(edges)
+        folds, share = self._folds(None)
+        return self._gradients(basis, folds, share, bands, on_step)
+
+    def value(self, on_step: OnStep = None) -> tuple[float, float]:
+        """Return the cost and its standard error: those of `gradient`, without it."""
+        folds, share = self._folds(self.question.timesteps)
+        totals = []
+        for draws in folds:
+            kept = _inside(draws, self.range)
+            costs = self._costs(kept, on_step)
+            totals.append(share * (kept.weights * costs).sum() / len(draws))
+        value, error = _mean_and_error(torch.stack(totals))
+        return value + self._constant(self.range), error
+
+    def costs(self, on_step: OnStep = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return timesteps (S,), costs (S,) and weights (S,) of all draws, on the CPU.
+
+        The mean of weight times cost is the value over all timesteps, for the ELBO
+        without its `elbo_constant`; that of each quarter of the draws, in order, is an
+        estimate by itself. The draws depend on no weights: the costs of two models
+        differ by the models alone.
+        """
+        draws = self._draws(None)
+        costs = self._costs(draws.to(self.denoiser.device), on_step)
+        return draws.timesteps, costs.cpu(), draws.weights
+
+    def _draws(self, timesteps: TimestepRange | None) -> Draws:
+        asked = self.question
+        return query_draws(
+            self.denoiser, asked.num_draws, asked.seed, asked.measurement, timesteps
+        )
+
+    def _folds(self, timesteps: TimestepRange | None) -> tuple[list[Draws], float]:
+        """Return the draws of each fold and the share of the timesteps they cover."""
+        share, draws = 1.0, self._draws(None)
+        total = self.denoiser.num_train_timesteps
+        if timesteps is not None:
+            width = timesteps[1] - timesteps[0]
+            if NARROW * width < total or not len(_inside(draws, timesteps)):
+                share, draws = width / total, self._draws(timesteps)
+        size = len(draws) // QUERY_FOLDS
+        draws = draws.to(self.denoiser.device)
+        return draws_in_parts(draws, 0, len(draws), size), share
+
+    @torch.no_grad()
+    def _costs(self, draws: Draws, on_step: OnStep) -> Tensor:
+        """Return the unweighted cost of every draw, shape (S,)."""
+        most = min(MAX_BATCH, self.denoiser.most_at_once)
+        label = self.question.subject.label
+        costs = [
+            self.measure(self.denoiser, self.x_0, label, part)
+            for part in _counted(draws_in_parts(draws, 0, len(draws), most), on_step)
+        ]
+        return torch.cat([self.x_0.new_zeros(0), *costs])
+
+    def _gradients(
+        self,
+        basis: Eigenbasis | None,
+        folds: list[Draws],
+        share: float,
+        bands: list[TimestepRange],
+        on_step: OnStep,
+        on_half: Callable[[QueryGradient], None] | None = None,
+    ) -> list[QueryGradient]:
+        """Return the gradient of each band's share of the draws."""
+        layout, found = self._layout(basis), []
+        for number, band in enumerate(bands):
+            gradients, values = [], []
+            for fold, draws in enumerate(folds):
+                gradient, value = self._fold(layout, draws, band, share)
+                gradients.append(gradient)
+                values.append(value)
+                if on_step is not None:
+                    on_step(number * len(folds) + fold + 1, len(bands) * len(folds))
+                if on_half is not None and 2 * (fold + 1) == len(folds):
+                    on_half(self._found(gradients, values, band, basis))
+            found.append(self._found(gradients, values, band, basis))
+        return found
+
+    def _fold(
+        self, layout: Layout, draws: Draws, band: TimestepRange, share: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the gradient (P,) and the value of a band within one fold."""
         kept = _inside(draws, band)
-        costs = _drawn_costs(denoiser, subject, measurement, kept, mask, on_step)
-        totals.append(scale * (kept.weights * costs).sum() / len(draws))
-    value, error = _mean_and_error(torch.stack(totals))
-    return value + _constant(denoiser, subject, measurement, band, mask), error
+        if not len(kept):
+            return self.x_0.new_zeros(layout.num_params), self.x_0.new_zeros(())
+        label = self.question.subject.label
+        gradient, value = fold_gradients(
+            self.measure, self.denoiser, layout, self.x_0, label, kept, 1
+        )
+        # fold_gradients divides by the draws it is given.
+        factor = share * len(kept) / len(draws)
+        return factor * gradient[0], factor * value[0]
+
+    def _found(self, gradients, values, band, basis) -> QueryGradient:
+        value, error = _mean_and_error(torch.stack(values))
+        rotated = _rotated(torch.stack(gradients), basis)
+        return QueryGradient(rotated, value + self._constant(band), error)
+
+    def _constant(self, band: TimestepRange) -> float:
+        """Return what a range of timesteps adds to the mean of its draws."""
+        if self.question.measurement != "elbo":
+            return 0.0
+        share = (band[1] - band[0]) / self.denoiser.num_train_timesteps
+        return share * elbo_constant(self.denoiser, self.x_0, self.mask)
 
 
-def timestep_costs(
-    denoiser: Denoiser,
-    subject: Subject,
-    measurement: str,
-    num_draws: int,
-    seed: int,
-    mask: Tensor | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the cost at each draw's timestep, without gradients.
+class Path(_Measured):
+    """A sum over the steps in which the picture was drawn, without Monte Carlo error.
 
-    The draws depend on no weights: the costs of two models differ by the models alone.
-
-    Args:
-        denoiser: The model.
-        subject: The picture.
-        measurement: As in `query_gradient`.
-        num_draws: As in `query_gradient`; one entry per sampling step for the
-            trajectory.
-        seed: The collection's seed.
-        mask: As in `query_gradient`.
-        on_step: As in `query_gradient`.
-
-    Returns:
-        Timesteps (S,), costs (S,) and weights (S,), on the CPU. The mean of weight
-        times cost is the value, for the ELBO without its `elbo_constant`; that of each
-        quarter of the draws, in order, is an estimate by itself, except for the
-        trajectory.
+    Its methods are those of `Drawn`; errors are NaN.
     """
-    if measurement == "trajectory":
-        steps = path_steps(denoiser, subject)
-        costs = _path_costs(denoiser, subject, steps, mask, on_step).cpu()
-        return steps.timesteps, costs, torch.full_like(costs, len(costs))
-    _measurement(measurement)
-    draws = query_draws(denoiser, num_draws, seed, measurement)
-    on_device = draws.to(denoiser.device)
-    costs = _drawn_costs(denoiser, subject, measurement, on_device, mask, on_step)
-    return draws.timesteps, costs.cpu(), draws.weights
+
+    def __init__(self, denoiser: Denoiser, question: Question):
+        super().__init__(denoiser, question)
+        self.steps = path_steps(denoiser, question.subject)
+
+    def gradient(
+        self,
+        basis: Eigenbasis | None,
+        on_step: OnStep = None,
+        on_half: Callable[[QueryGradient], None] | None = None,
+    ) -> QueryGradient:
+        """Return the gradient over the question's range; `on_half` is never called."""
+        return self._gradient(basis, self._steps_inside(), on_step)
+
+    def band_gradients(
+        self, basis: Eigenbasis | None, edges: list[int], on_step: OnStep = None
+    ) -> list[QueryGradient]:
+        """Return the gradient over the steps in each band; they sum to the whole."""
+        return [
+            self._gradient(basis, _inside(self.steps, band), on_step)
+            for band in self._bands(edges)
+        ]
+
+    def value(self, on_step: OnStep = None) -> tuple[float, float]:
+        """Return the cost over the question's range, and NaN."""
+        costs = self._costs(self._steps_inside(), on_step)
+        return float(costs.double().sum()), float("nan")
+
+    def costs(self, on_step: OnStep = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return timesteps (S,), costs (S,) and weights (S,) of all steps."""
+        costs = self._costs(self.steps, on_step).cpu()
+        return self.steps.timesteps, costs, torch.full_like(costs, len(costs))
+
+    def _steps_inside(self) -> PathSteps:
+        """Return the steps in the question's range, if there are any."""
+        kept = _inside(self.steps, self.range)
+        if not len(kept):
+            times = self.steps.timesteps
+            raise ValueError(
+                f"The trajectory has no noisy step in {self.range[0]}:{self.range[1]}. "
+                f"It has {len(times)}, from timestep {times[0]} to {times[-1]}. Choose "
+                "a wider range."
+            )
+        return kept
+
+    @torch.no_grad()
+    def _costs(self, steps: PathSteps, on_step: OnStep) -> Tensor:
+        """Return the cost of every step, shape (S,)."""
+        return torch.cat(list(self._part_costs(steps, on_step)))
+
+    def _gradient(self, basis, steps: PathSteps, on_step: OnStep) -> QueryGradient:
+        layout, value = self._layout(basis), 0.0
+        gradient = torch.zeros(layout.num_params, device=self.denoiser.device)
+        if len(steps):
+            totals = (costs.sum() for costs in self._part_costs(steps, on_step))
+            gradient, value = summed_gradient(totals, self.denoiser, layout)
+        rotated = _rotated(gradient[None], basis)
+        return QueryGradient(rotated, float(value), float("nan"))
+
+    def _part_costs(self, steps: PathSteps, on_step: OnStep) -> Iterator[Tensor]:
+        """Yield the costs of as many steps as fit into one pass.
+
+        Guidance needs two predictions of each step.
+        """
+        most = min(PATH_BATCH, max(1, self.denoiser.most_at_once // 2))
+        parts = [steps[i : i + most] for i in range(0, len(steps), most)]
+        for part in _counted(parts, on_step):
+            yield path_costs(self.denoiser, self.question.subject, part, self.mask)
 
 
-@torch.no_grad()
-def _drawn_costs(
-    denoiser: Denoiser,
-    subject: Subject,
-    measurement: str,
-    draws: Draws,
-    mask: Tensor | None,
-    on_step: Callable[[int, int], None] | None,
-) -> Tensor:
-    """Return the unweighted cost of every draw, shape (S,)."""
-    measure, mask = _measurement(measurement), _on_device(mask, denoiser)
-    x_0 = subject.x_0.to(denoiser.device)
-    most = min(MAX_BATCH, denoiser.most_at_once)
-    costs = [
-        measure(denoiser, x_0, subject.label, part, mask=mask)
-        for part in counted(draws_in_parts(draws, 0, len(draws), most), on_step)
-    ]
-    return torch.cat([x_0.new_zeros(0), *costs])
-
-
-@torch.no_grad()
-def _path_costs(
-    denoiser: Denoiser,
-    subject: Subject,
-    steps: PathSteps,
-    mask: Tensor | None,
-    on_step: Callable[[int, int], None] | None,
-) -> Tensor:
-    """Return the cost of every sampling step, shape (S,)."""
-    mask = _on_device(mask, denoiser)
-    return torch.cat([
-        path_costs(denoiser, subject, part, mask)
-        for part in counted(_path_parts(denoiser, steps), on_step)
-    ])
-
-
-def counted(parts: list, on_step: Callable[[int, int], None] | None) -> Iterator:
+def _counted(parts: list, on_step: OnStep) -> Iterator:
     """Yield parts; after each, `on_step` hears (parts done, parts in all)."""
     for number, part in enumerate(parts):
         yield part
@@ -289,170 +377,10 @@ def counted(parts: list, on_step: Callable[[int, int], None] | None) -> Iterator
             on_step(number + 1, len(parts))
 
 
-def _range(denoiser: Denoiser, timesteps: TimestepRange | None) -> TimestepRange:
-    """Return a timestep range, all of them for None, if it is one."""
-    start, stop = timesteps or (0, denoiser.num_train_timesteps)
-    if not 0 <= start < stop <= denoiser.num_train_timesteps:
-        raise ValueError(
-            f"The timestep range {start}:{stop} is not inside "
-            f"0:{denoiser.num_train_timesteps}. Give a first timestep smaller than the "
-            "last one."
-        )
-    return start, stop
-
-
-def _steps_inside(
-    denoiser: Denoiser, subject: Subject, band: TimestepRange
-) -> PathSteps:
-    """Return the sampling steps in a range of timesteps, if there are any."""
-    steps = path_steps(denoiser, subject)
-    kept = _inside(steps, band)
-    if not len(kept):
-        raise ValueError(
-            f"The trajectory has no noisy step in {band[0]}:{band[1]}. It has "
-            f"{len(steps)}, from timestep {steps.timesteps[0]} to "
-            f"{steps.timesteps[-1]}. Choose a wider range."
-        )
-    return kept
-
-
-def _measurement(name: str) -> Callable[..., Tensor]:
-    found = MEASUREMENTS.get(name) or OUTPUTS.get(name)
-    if found is None:
-        known = ", ".join([*MEASUREMENTS, "trajectory"])
-        raise ValueError(f"There is no measurement '{name}'. Choose one of {known}.")
-    return found
-
-
-def _folds(
-    denoiser: Denoiser,
-    measurement: str,
-    num_draws: int,
-    seed: int,
-    timesteps: TimestepRange | None,
-) -> tuple[list[Draws], float]:
-    """Return the draws of each fold and the share of the timesteps they stand for."""
-    _measurement(measurement)
-    share = 1.0
-    draws = query_draws(denoiser, num_draws, seed, measurement)
-    if timesteps is not None:
-        width = timesteps[1] - timesteps[0]
-        if NARROW * width < denoiser.num_train_timesteps or not len(
-            _inside(draws, timesteps)
-        ):
-            share = width / denoiser.num_train_timesteps
-            draws = query_draws(denoiser, num_draws, seed, measurement, timesteps)
-    draws = draws.to(denoiser.device)
-    size = num_draws // QUERY_FOLDS
-    return draws_in_parts(draws, 0, num_draws, size), share
-
-
 def _inside(items, band: TimestepRange):
     """Return those draws or steps whose timestep lies in a half-open range."""
     start, stop = band
     return items[(items.timesteps >= start) & (items.timesteps < stop)]
-
-
-def _drawn_gradients(
-    denoiser: Denoiser,
-    basis: Eigenbasis | None,
-    subject: Subject,
-    measurement: str,
-    folds: list[Draws],
-    scale: float,
-    bands: list[TimestepRange],
-    mask: Tensor | None,
-    on_step: Callable[[int, int], None] | None,
-    on_half: Callable[[QueryGradient], None] | None = None,
-) -> list[QueryGradient]:
-    """Return the gradient of each band's share of the draws."""
-    layout = parameter_layout(denoiser.unet) if basis is None else basis.layout
-    x_0 = subject.x_0.to(denoiser.device)
-    measure = partial(_measurement(measurement), mask=_on_device(mask, denoiser))
-    found = []
-    for number, band in enumerate(bands):
-        gradients, values = [], []
-
-        def found_so_far(gradients, values, band=band) -> QueryGradient:
-            rotated = _rotated(torch.stack(gradients), basis)
-            value, error = _mean_and_error(torch.stack(values))
-            value += _constant(denoiser, subject, measurement, band, mask)
-            return QueryGradient(rotated, value, error)
-
-        for fold, draws in enumerate(folds):
-            kept = _inside(draws, band)
-            if len(kept):
-                gradient, value = fold_gradients(
-                    measure, denoiser, layout, x_0, subject.label, kept, 1
-                )
-                # fold_gradients divides by the draws it is given.
-                factor = scale * len(kept) / len(draws)
-                gradients.append(factor * gradient[0])
-                values.append(factor * value[0])
-            else:
-                gradients.append(x_0.new_zeros(layout.num_params))
-                values.append(x_0.new_zeros(()))
-            if on_step is not None:
-                on_step(number * len(folds) + fold + 1, len(bands) * len(folds))
-            if on_half is not None and 2 * (fold + 1) == len(folds):
-                on_half(found_so_far(gradients, values))
-        found.append(found_so_far(gradients, values))
-    return found
-
-
-def _path_gradients(
-    denoiser: Denoiser,
-    basis: Eigenbasis | None,
-    subject: Subject,
-    bands: list[TimestepRange],
-    mask: Tensor | None,
-    on_step: Callable[[int, int], None] | None,
-) -> list[QueryGradient]:
-    """Return the gradient of the trajectory's cost over the steps in each band."""
-    layout = parameter_layout(denoiser.unet) if basis is None else basis.layout
-    mask, steps = _on_device(mask, denoiser), path_steps(denoiser, subject)
-    found = []
-    for band in bands:
-        kept = _inside(steps, band)
-        gradient, value = torch.zeros(layout.num_params, device=denoiser.device), 0.0
-        if len(kept):
-            costs = (
-                path_costs(denoiser, subject, part, mask).sum()
-                for part in counted(_path_parts(denoiser, kept), on_step)
-            )
-            gradient, value = summed_gradient(costs, denoiser, layout)
-        found.append(
-            QueryGradient(_rotated(gradient[None], basis), float(value), float("nan"))
-        )
-    return found
-
-
-def _path_parts(denoiser: Denoiser, steps: PathSteps) -> list[PathSteps]:
-    """Return sampling steps in parts that fit into one pass.
-
-    Guidance needs two predictions of each step.
-    """
-    most = min(PATH_BATCH, max(1, denoiser.most_at_once // 2))
-    return [steps[i : i + most] for i in range(0, len(steps), most)]
-
-
-def _constant(
-    denoiser: Denoiser,
-    subject: Subject,
-    measurement: str,
-    band: TimestepRange,
-    mask: Tensor | None,
-) -> float:
-    """Return what a range of timesteps adds to the mean of its draws."""
-    if measurement != "elbo":
-        return 0.0
-    share = (band[1] - band[0]) / denoiser.num_train_timesteps
-    x_0 = subject.x_0.to(denoiser.device)
-    return share * elbo_constant(denoiser, x_0, _on_device(mask, denoiser))
-
-
-def _on_device(mask: Tensor | None, denoiser: Denoiser) -> Tensor | None:
-    return None if mask is None else mask.to(denoiser.device)
 
 
 def _rotated(gradients: Tensor, basis: Eigenbasis | None) -> Tensor:

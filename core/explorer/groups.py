@@ -15,6 +15,7 @@ import pandas as pd
 from core.answers import Uncertainty
 from core.columns import free_names
 from core.evidence.evaluation import Calibration, predicted_changes
+from core.seeds import keyed_seed
 
 NUM_RANDOM = 200  # random groups that a group is compared with
 
@@ -83,9 +84,8 @@ def random_members(num_examples: int, size: int, seed: int) -> np.ndarray:
     # groups are shown before it. Another generator would draw other groups.
     import torch
 
-    from core.measure.draws import keyed_generator
-
-    generator = keyed_generator(seed, "random groups", num_examples, size)
+    keyed = keyed_seed(seed, "random groups", num_examples, size)
+    generator = torch.Generator().manual_seed(keyed)
     members = np.zeros((NUM_RANDOM, num_examples), dtype=bool)
     for row in members:
         row[torch.randperm(num_examples, generator=generator).numpy()[:size]] = True

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.config import MAX_DIM, PROJECTIONS
 from core.index.sketch import Sketch, make_sketch
 from core.measure.draws import keyed_generator
 
-PROJECTIONS = ("sketch", "signs")
-MAX_DIM = 32_768  # App. J.4
 ENTRIES = 1 << 24  # of a block of a dense projection that exist at a time
 
 # Odd constants of a 64-bit mixing function (Steele et al. 2014, SplitMix64), as signed.

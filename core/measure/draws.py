@@ -5,7 +5,6 @@ that a result depends neither on batch size, nor on order, resume, or the number
 processes. Draws are made on the CPU and then moved, so a GPU sees the same numbers.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
@@ -14,12 +13,12 @@ import torch
 from scipy.stats import chi
 from torch import Tensor
 
+from core.seeds import keyed_seed
+
 
 def keyed_generator(seed: int, purpose: str, *keys: int | str) -> torch.Generator:
     """Return a CPU generator that depends on exactly the given values."""
-    text = "\x1f".join([str(seed), purpose, *map(str, keys)])
-    digest = hashlib.sha256(text.encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return torch.Generator().manual_seed(keyed_seed(seed, purpose, *keys))
 
 
 def subset_mask(

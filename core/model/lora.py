@@ -136,6 +136,7 @@ def read_lora(folder: Path, unet: nn.Module, text_encoder: nn.Module | None) -> 
             "Install them with `pip install peft transformers`."
         ) from None
     keep_adapters(unet)
+    _check_trained(unet)
 
 
 def _weights_file(place: Path) -> Path:
@@ -303,11 +304,20 @@ def _adapted(model: nn.Module | None) -> set[str]:
     return {name for name, part in model.named_modules() if isinstance(part, LoraLayer)}
 
 
+def _check_trained(model: nn.Module) -> None:
+    """Refuse adapters as they are before their first step of training."""
+    if not any(_changes(layer) for layer in low_rank_layers(model).values()):
+        raise ValueError(
+            "The LoRA changes nothing: around each layer its alpha, or one of the two "
+            "small layers, is zero. Give one that was trained."
+        )
+
+
 def keep_adapters(model: nn.Module) -> None:
     """Put a `LowRank` in the place of every layer that peft adapted; freeze the rest.
 
     Raises:
-        ValueError: If there is none, one of another form, or none changes anything.
+        ValueError: If there is none, or one of another form.
     """
     from peft.tuners import lora
 
@@ -340,11 +350,6 @@ def keep_adapters(model: nn.Module) -> None:
                 f"The LoRA's alpha around '{name}' is no number ({layer.scale}). Save "
                 "it again."
             )
-    if not any(_changes(layer) for layer in added.values()):
-        raise ValueError(
-            "The LoRA changes nothing: around each layer its alpha, or one of the two "
-            "small layers, is zero. Give one that was trained."
-        )
     for part in model.modules():  # what peft leaves behind, which nothing reads
         part.__dict__.pop("peft_config", None)
     train_adapters_only(model)

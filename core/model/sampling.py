@@ -12,9 +12,10 @@ import torch
 from diffusers import DDIMInverseScheduler, DDIMScheduler, DDPMScheduler
 from torch import Tensor
 
+from core.config import SAMPLERS
 from core.model.denoiser import Denoiser
 
-SAMPLERS = {"ddim": DDIMScheduler, "ddpm": DDPMScheduler}
+SCHEDULERS = {"ddim": DDIMScheduler, "ddpm": DDPMScheduler}
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def sample(
             f"{num_steps} sampling steps were asked for. Choose 1 to "
             f"{denoiser.num_train_timesteps}."
         )
-    scheduler = SAMPLERS[sampler].from_config(
+    scheduler = SCHEDULERS[sampler].from_config(
         denoiser.scheduler.config, timestep_spacing="trailing"
     )
     scheduler.set_timesteps(num_steps)

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from core.config import SAMPLERS
 from core.model.denoiser import Denoiser, picture_factor
 from core.model.parameters import Layout, attributed_parameters, parameter_layout
-from core.model.sampling import SAMPLERS, Subject, invert, sample
+from core.model.sampling import Subject, invert, sample
 from core.model.weight_files import quietly
 
 

@@ -25,7 +25,7 @@ from core.evidence import (
 )
 from core.evidence.changes import calibration
 from core.evidence.evaluation import Calibration
-from core.evidence.groups import group_summary
+from core.evidence.groups import group_finding, group_summary
 from core.evidence.stored import CEILING, NOTHING, RANDOM, Evidence
 from core.evidence.tables import make_table
 from core.explorer import groups
@@ -142,10 +142,12 @@ def offer(asked: Asked, table: pd.DataFrame, name: str) -> None:
     )
 
 
-def lds_points(table: pd.DataFrame, names: list[str], tones: list[str]) -> pd.DataFrame:
+def lds_points(
+    table: pd.DataFrame, titles: list[str], tones: list[str]
+) -> pd.DataFrame:
     """Return LDS rows as the figure wants them."""
     return pd.DataFrame({
-        "name": names,
+        "name": titles,
         "value": table["lds"].to_numpy(),
         "error": table["standard_error"].to_numpy(),
         "tone": tones,
@@ -238,16 +240,16 @@ def show_ablation(asked: Asked, title: str, rows: pd.DataFrame, finding: str) ->
     if len(rows) < 2:
         return
     usual = asked.evidence.recipe["num_draws"]
-    names = []
+    titles = []
     for row in rows.itertuples():
         name = ablation.setting_name(row.changed, row.setting)
         sized = row.changed == "gradients" and np.isfinite(row.bytes)
         name = f"{name}, {numbers.size_of(row.bytes)}" if sized else name
         other = row.changed == "gradients" and row.num_draws != usual
-        names.append(f"{name}, {row.num_draws} draws" if other else name)
+        titles.append(f"{name}, {row.num_draws} draws" if other else name)
     tones = [SETTINGS[not default] for default in rows["default"]]
     chart(
-        evidence_figures.points(lds_points(rows, names, tones), "LDS", SETTINGS, {}),
+        evidence_figures.points(lds_points(rows, titles, tones), "LDS", SETTINGS, {}),
         f"ablation_{title}",
         finding,
     )
@@ -409,12 +411,12 @@ def show_removal(asked: Asked) -> None:
         ["fraction", "excess"], ascending=False
     )
     tones = [f"without {fraction:.0%}" for fraction in rows["fraction"]]
-    names = [
+    titles = [
         f"{names.method_name(row.method)}, {row.fraction:.0%}"
         for row in rows.itertuples()
     ]
     frame = pd.DataFrame({
-        "name": names,
+        "name": titles,
         "value": rows["excess"].to_numpy(),
         "error": rows["standard_error"].to_numpy(),
         "tone": tones,
@@ -488,7 +490,7 @@ def show_groups(asked: Asked) -> None:
     """Show what leaving out whole groups did, against what was foretold."""
     table = asked.table("groups")
     summary = group_summary(table)
-    finding = groups.group_finding(summary, asked.measurement)
+    finding = group_finding(summary, asked.measurement)
     say(
         "Whole groups, really left out",
         "A dot is a sample in a model that was trained without one group",

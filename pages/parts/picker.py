@@ -11,6 +11,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from core.config import SAMPLERS
 from core.explorer.explorer import Explorer, Query
 from core.files import images
 from core.lenses import check_region, parse_region
@@ -18,7 +19,6 @@ from pages.parts import components, link, served, shared, waiting
 from pages.parts.link import ORIGINS, ask_about, ask_next, change_view
 from pages.parts.words import column_name, heading, sentence, text
 
-SAMPLERS = ("ddim", "ddpm")
 STEPS = (1, 1000)  # what the sampler may be asked for
 GUIDANCE = (1.0, 7.0)
 MAX_SEED = 2**31 - 1

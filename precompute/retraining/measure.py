@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from core.config import CollectionConfig
-from core.engine.query import QUERY_FOLDS, timestep_costs
+from core.engine.query import QUERY_FOLDS, Question
 from core.evidence.stored import MODEL, PICTURE_COLUMNS, RANDOM
 from core.files.table_files import read_table, write_table
 from core.files.whole import Damaged
@@ -70,9 +70,8 @@ def drawn_rows(
 
     Bands share the draws of the whole and sum to it.
     """
-    timesteps, costs, weights = timestep_costs(
-        denoiser, subject, measurement, settings.num_draws, seed
-    )
+    question = Question(subject, measurement, settings.num_draws, seed)
+    timesteps, costs, weights = question.to(denoiser).costs()
     weighted = (weights * costs).double()
     edges = np.linspace(0, denoiser.num_train_timesteps, settings.num_bands + 1)
     bands = [(-1, -1), *zip(edges[:-1].astype(int), edges[1:].astype(int), strict=True)]

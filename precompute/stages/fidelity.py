@@ -19,7 +19,7 @@ from torch import Tensor
 
 from core.config import CollectionConfig
 from core.data.datasets import Dataset
-from core.engine.query import Subject, query_gradient
+from core.engine.query import Question, Subject
 from core.files.texts import safe_csv
 from core.index.full import precondition
 from core.measure.draws import keyed_generator
@@ -69,19 +69,14 @@ def some_queries(
     if saved is not None:
         return saved[0]["queries"]
     conditional = stage.denoiser.null_label is not None
-    queries = [
-        query_gradient(
-            stage.denoiser,
-            stage.curvature.basis,
-            Subject(
-                samples["x_0"][i], int(samples["labels"][i]) if conditional else None
-            ),
-            "loss",
-            stage.config.samples.num_draws,
-            stage.config.seed,
-        ).folds.mean(0)
-        for i in Bar(part, "queries")
-    ]
+    queries = []
+    for i in Bar(part, "queries"):
+        label = int(samples["labels"][i]) if conditional else None
+        subject = Subject(samples["x_0"][i], label)
+        settings = stage.config
+        asked = Question(subject, "loss", settings.samples.num_draws, settings.seed)
+        found = asked.to(stage.denoiser).gradient(stage.curvature.basis)
+        queries.append(found.folds.mean(0))
     tensors = {"queries": torch.stack(queries).cpu()}
     workspace.save("samples", "fidelity-queries", tensors)
     return tensors["queries"]

@@ -20,10 +20,8 @@ from core.collection.schema import bytes_sha256
 from core.config import DATA_DIR, CollectionConfig
 from core.curvature.basis import Curvature
 from core.data.datasets import load_dataset
-from core.engine.query import query_gradient
 from core.explorer.explorer import Answer, Explorer, Lens, open_explorer
 from core.index.sketch import make_sketch, pack_signs, packed_products
-from core.lenses import METHODS
 from core.measure.draws import keyed_generator, make_draws
 from core.scores.errors import TOP, errors_path, read_model, stood, write_model
 from precompute.machinery.progress import Bar
@@ -228,17 +226,11 @@ class Repeats:
             scoring, found = self.engine.scoring, []
             for sample, lens in Bar(self.questions, f"queries {number + 1}"):
                 query = self.explorer.query_from_gallery(sample)
-                measurement = METHODS[lens.method].measurement or lens.measurement
-                gradient = query_gradient(
-                    self.engine.denoiser,
-                    self.engine.basis,
-                    self.engine.subject(query, measurement == "trajectory"),
-                    measurement,
-                    lens.num_draws,
-                    self.seed(number),
-                    lens.timesteps,
-                    self.engine.mask(lens.region),
+                asked = replace(
+                    self.engine.question(query, lens), seed=self.seed(number)
                 )
+                put = asked.to(self.engine.denoiser)
+                gradient = put.gradient(self.engine.basis)
                 vector = scoring.preconditioned(gradient.folds.cpu(), lens).mean(0)
                 found.append(vector * scoring.whitening)
             save_tensors(path, {"queries": torch.stack(found)})

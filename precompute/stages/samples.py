@@ -12,7 +12,7 @@ from core.config import CollectionConfig
 from core.curvature.basis import Curvature
 from core.data.datasets import Dataset
 from core.engine.clip import clip_similarity, load_clip
-from core.engine.query import Subject, query_gradient
+from core.engine.query import Question, Subject
 from core.measure.draws import keyed_generator
 from core.model.denoiser import Denoiser, to_pixels
 from core.model.sampling import sample
@@ -184,14 +184,9 @@ def sample_queries(
         "queries",
         len(samples["x_0"]),
     ):
-        query = query_gradient(
-            denoiser,
-            basis,
-            Subject(x_0, label if conditional else None),
-            "loss",
-            config.samples.num_draws,
-            config.seed,
-        )
+        subject = Subject(x_0, label if conditional else None)
+        question = Question(subject, "loss", config.samples.num_draws, config.seed)
+        query = question.to(denoiser).gradient(basis)
         queries.append(query.folds.cpu())
         losses.append(query.value)
     tensors = {

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 
 from core.checks import RULES
-from core.config import MethodConfig, SampleConfig
-from core.curvature.fit import GGNS, KFAC_APPROXIMATIONS
+from core.config import GGNS, KFAC_APPROXIMATIONS, MethodConfig, SampleConfig
 from core.evidence.same_seed import SAME_SEED
 from core.evidence.tables import TABLES
 from core.index.projection import PROJECTIONS

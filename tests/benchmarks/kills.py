@@ -25,6 +25,7 @@ from functools import wraps
 from pathlib import Path
 from typing import NoReturn
 
+import core.engine.engine  # noqa: F401 - loaded once, before the processes are forked
 import precompute.__main__ as main
 from core.collection.schema import CONTENT_QUERIES
 from core.collection.store import Collection, find_collection
@@ -48,7 +49,7 @@ COMMANDS = {  # command -> its stages in order: name -> the function that begins
     },
     "answers": {"answers": "precompute.__main__.store_answers"},
     "retrain --preset tiny --subsets 2 --seeds 2": {
-        "retrain": "precompute.__main__.retrain_jobs"
+        "retrain": "precompute.verbs.retrain.retrain_jobs"
     },
     "evidence --preset tiny": {"evidence": "precompute.__main__.make_evidence"},
 }

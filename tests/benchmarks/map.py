@@ -25,7 +25,7 @@ sys.path.insert(0, {root!r})
 import numpy as np
 import pandas as pd
 import streamlit as st
-from core import group_figures
+from core.report import group_figures
 
 def first():
     st.write("first page")

@@ -79,6 +79,7 @@ def test_what_both_wait_for_is_computed_once_and_stopped_in_both(
         counts.append(lens)
         while held_back:
             progress(0, 1, "Waiting")
+            time.sleep(0.01)  # or the page would have to fight for the interpreter
         return band_answers(self, query, lens, num_bands, progress)
 
     monkeypatch.setattr(type(explorer), "band_answers", counted)
@@ -115,6 +116,7 @@ def test_a_window_that_closes_leaves_what_the_page_waits_for(monkeypatch):
     def work(progress):
         while True:
             progress(0, 1, "Working")
+            time.sleep(0.01)
 
     state["page"] = state["window"] = job = queue.ask("key", "visitor", work)
     waiting._drop("window")

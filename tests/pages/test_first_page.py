@@ -18,7 +18,7 @@ FIRST_PAGE = """
 import json, sys
 from streamlit.testing.v1 import AppTest
 import streamlit.runtime.scriptrunner.script_runner as runner
-from core.explorer import Explorer
+from core.explorer.explorer import Explorer
 import os
 
 def run(path):

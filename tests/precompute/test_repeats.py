@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import precompute.stages.repeats
 from core.explorer.explorer import Lens, open_explorer
 from core.presets import collection_config
 from core.scores.errors import stood
@@ -44,7 +43,7 @@ def test_repeat_with_the_draws_of_the_build_is_the_stored_answer(
     assert np.abs(off).max() < 5e-3 * np.abs(stored.scores).max()
     assert repeats.agreement(1, [0, 1]) == {}  # one has nothing to agree with
 
-    monkeypatch.setattr(precompute.stages.repeats, "query_gradient", None)
+    monkeypatch.setattr(type(explorer.engine), "question", None)
     again = Repeats(explorer, tmp_path, [question], everyone)
     np.testing.assert_array_equal(again.products(0), repeats.products(0))
 

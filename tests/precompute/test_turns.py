@@ -15,7 +15,7 @@ from tests.precompute.test_own import run
 HOLDS = """
 import sys, time
 from pathlib import Path
-from precompute.turns import taken_turn
+from precompute.machinery.turns import taken_turn
 root, work = map(Path, sys.argv[1:3])
 with taken_turn(sys.argv[3], "mine", root, work):
     print("ready", flush=True)

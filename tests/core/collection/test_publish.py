@@ -72,7 +72,7 @@ def test_nothing_is_visible_before_publish(tmp_path):
 BUILD_UNTIL_KILLED = """
 import sys, time
 from pathlib import Path
-from core.publish import CollectionWriter
+from core.collection.publish import CollectionWriter
 
 with CollectionWriter(Path(sys.argv[1]), "glyphs") as writer:
     writer.put_meta("colour", "red")

@@ -6,13 +6,7 @@ import pytest
 import torch
 
 from core.engine import query as query_module
-from core.engine.query import (
-    band_gradients,
-    query_draws,
-    query_gradient,
-    query_value,
-    timestep_costs,
-)
+from core.engine.query import Question, query_draws
 from core.measure.costs import MEASUREMENTS, elbo, elbo_constant, loss, noise_loss
 from core.measure.draws import keyed_generator
 from core.model.parameters import parameter_layout
@@ -38,11 +32,16 @@ def toy(prediction_type="v_prediction"):
     return denoiser.double(), subject
 
 
-def ask(denoiser, subject, measurement, *arguments, **keywords):
+def question(denoiser, subject, measurement, timesteps=None, mask=None):
+    """Return a question of 16 draws, put to a model."""
+    asked = Question(subject, measurement, 16, SEED, timesteps, mask)
+    return asked.to(denoiser)
+
+
+def ask(denoiser, subject, measurement, timesteps=None, mask=None, on_half=None):
     """Return the query gradient of 16 draws."""
-    return query_gradient(
-        denoiser, None, subject, measurement, 16, SEED, *arguments, **keywords
-    )
+    asked = question(denoiser, subject, measurement, timesteps, mask)
+    return asked.gradient(None, on_half=on_half)
 
 
 def constant(denoiser, subject, measurement):
@@ -89,7 +88,7 @@ def test_gradient_and_value_equal_a_loop_of_autograd(measurement):
     torch.testing.assert_close(found.folds.mean(0), expected, rtol=1e-4, atol=1e-4)
     expected = float(sum(costs).detach()) + constant(denoiser, subject, measurement)
     assert found.value == pytest.approx(expected, rel=1e-5)
-    value, error = query_value(denoiser, subject, measurement, 16, SEED)
+    value, error = question(denoiser, subject, measurement).value()
     assert value == pytest.approx(found.value, rel=1e-9)
     assert error == pytest.approx(found.value_error, rel=1e-6, nan_ok=True)
 
@@ -99,9 +98,8 @@ def test_bands_sum_to_the_whole(measurement):
     """Gradients, folds and values of disjoint bands, narrow ones too, add up."""
     denoiser, subject = toy()
     whole = ask(denoiser, subject, measurement)
-    bands = band_gradients(
-        denoiser, None, subject, measurement, 16, SEED, [0, 1, 7, 13, 20]
-    )
+    asked = question(denoiser, subject, measurement)
+    bands = asked.band_gradients(None, [0, 1, 7, 13, 20])
     torch.testing.assert_close(sum(band.folds for band in bands), whole.folds)
     assert sum(band.value for band in bands) == pytest.approx(whole.value)
     part = ask(denoiser, subject, measurement, (7, 13))
@@ -129,12 +127,12 @@ def test_values_do_not_depend_on_batch_size(measurement, monkeypatch):
     """Passes of three draws or steps give what one pass gives."""
     denoiser, subject = toy()
     whole = ask(denoiser, subject, measurement)
-    costs = timestep_costs(denoiser, subject, measurement, 16, SEED)[1]
+    costs = question(denoiser, subject, measurement).costs()[1]
     monkeypatch.setattr(query_module, "MAX_BATCH", 3)
     monkeypatch.setattr(query_module, "PATH_BATCH", 3)
     parts = ask(denoiser, subject, measurement)
     torch.testing.assert_close(parts.folds, whole.folds)
-    again = timestep_costs(denoiser, subject, measurement, 16, SEED)[1]
+    again = question(denoiser, subject, measurement).costs()[1]
     torch.testing.assert_close(again, costs)
 
 
@@ -142,9 +140,9 @@ def test_values_do_not_depend_on_batch_size(measurement, monkeypatch):
 def test_costs_over_timesteps_average_to_the_value(measurement):
     """The mean of weight times cost is the value."""
     denoiser, subject = toy()
-    timesteps, costs, weights = timestep_costs(denoiser, subject, measurement, 16, SEED)
+    timesteps, costs, weights = question(denoiser, subject, measurement).costs()
     assert timesteps.min() >= 0 and timesteps.max() < 20
-    value, _ = query_value(denoiser, subject, measurement, 16, SEED)
+    value, _ = question(denoiser, subject, measurement).value()
     value -= constant(denoiser, subject, measurement)
     assert float((weights * costs).mean()) == pytest.approx(value, rel=1e-6)
 
@@ -156,7 +154,8 @@ def test_draws_are_common_to_all_models():
     with torch.no_grad():
         for parameter in second.parameters():
             parameter.mul_(1.01)
-    runs = [timestep_costs(m, subject, "elbo", 64, SEED) for m in (first, second)]
+    asked = Question(subject, "elbo", 64, SEED)
+    runs = [asked.to(model).costs() for model in (first, second)]
     assert torch.equal(runs[0][0], runs[1][0])
     assert torch.equal(runs[0][2], runs[1][2])
     difference = (runs[0][2] * (runs[0][1] - runs[1][1])).view(4, -1).mean(1)
@@ -179,7 +178,8 @@ def test_values_are_within_their_error_of_the_expectation(measurement, timesteps
     costs = MEASUREMENTS[measurement](denoiser, subject.x_0, None, draws)
     expected = float(costs.detach().mean()) + constant(denoiser, subject, measurement)
     expected *= (stop - start) / 64
-    value, error = query_value(denoiser, subject, measurement, 2048, 1, timesteps)
+    asked = Question(subject, measurement, 2048, 1, timesteps).to(denoiser)
+    value, error = asked.value()
     assert abs(value - expected) < 4 * error + 1e-9
     scale = float(costs.detach().abs().mean()) * (stop - start) / 64
     assert error < 0.05 * scale

@@ -19,7 +19,7 @@ from tests.pages.test_app import app_runs_first, open_app  # noqa: F401
 DIES = """
 import os, sys
 from pathlib import Path
-from core.running import announced
+from core.files.running import announced
 with announced(Path(sys.argv[1]), "dead", "build"):
     os._exit(9)
 """

@@ -188,11 +188,11 @@ def test_no_flipped_bit_of_a_table_is_believed(tmp_path):
 # beside no collection (sets to import, rows and models of unfinished work).
 DOORS = {
     "shard_path": {"store.py", "beside.py", "explorer.py", "gradients.py"},
-    "load_file": {"beside.py", "tensor_files.py"},
-    "fromfile": {"index.py"},
-    "memmap": {"index.py", "batches.py"},
-    "read_parquet": {"evidence.py"},
-    "read_tensors": {"tensor_files.py", "method_files.py", "group_errors.py"},
+    "load_file": {"beside.py", "tensors.py"},
+    "fromfile": {"full.py"},
+    "memmap": {"full.py", "batches.py"},
+    "read_parquet": {"stored.py"},
+    "read_tensors": {"tensors.py", "method_files.py", "group_errors.py"},
 }
 
 

@@ -255,6 +255,37 @@ def small(name: str, data: DataConfig) -> CollectionConfig:
     )
 
 
+def quick(name: str, data: DataConfig) -> CollectionConfig:
+    """Return a model for a first look, made in ten minutes on two CPU cores.
+
+    Patches of 2x2 pixels, all their numbers kept, leave a quarter of the places. Two
+    cores trained it 7.3 steps a second, one core 5; with 240 images all else took five
+    minutes on one. Trained as long, a pixel model showed nothing that can be told.
+    """
+    return CollectionConfig(
+        name,
+        data,
+        replace(
+            collection_config("glyphs").model,
+            patch_size=2,
+            latent_channels=4 * data.channels,
+            block_out_channels=(32, 64),
+            attention=(False, True),
+        ),
+        TrainConfig(
+            num_steps=2_000,
+            batch_size=32,
+            learning_rate=2e-3,
+            warmup_steps=100,
+            ema_decay=0.998,
+            checkpoint_every=200,
+        ),
+        CurvatureConfig(factor_draws=2, eigenvalue_draws=2),
+        GradientConfig(num_draws=32, sketch_dim=32_768),
+        SampleConfig(num_samples=24, guidance_scale=2.0, num_draws=128),
+    )
+
+
 def cifar(name: str, data: DataConfig) -> CollectionConfig:
     """Return the paper's CIFAR-2 model and training (App. J.2, J.8): for a GPU."""
     return CollectionConfig(
@@ -294,6 +325,7 @@ def latent(name: str, data: DataConfig) -> CollectionConfig:
 
 # Name -> (recipe, side of its pictures in pixels)
 RECIPES: dict[str, tuple[Callable, int]] = {
+    "quick": (quick, 32),
     "small": (small, 32),
     "cifar": (cifar, 32),
     "latent": (latent, 64),

@@ -133,7 +133,7 @@ def test_settings_are_kept_under_a_name(sets, tmp_path):
         make_own("../mine", path, "cifar", selection, [])
     with pytest.raises(LookupError, match="Known collections: fashion2, .*mine"):
         named_config("none")
-    with pytest.raises(LookupError, match="small, cifar, latent"):
+    with pytest.raises(LookupError, match="quick, small, cifar, latent"):
         make_own("other", path, "large", selection, [])
     assert sorted(p.name for p in sets.iterdir()) == [made.data.path, "mine.json"]
 

@@ -8,12 +8,22 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from core.config import DATA_DIR
 from core.evidence.stored import evidence_folder, group_name, write_evidence
 from core.explorer.explorer import Explorer, open_explorer
 from core.presets import collection_config
 from precompute.stages.build import build
 from tests.helpers.hostile import publish_hostile
 from tests.helpers.toy_evidence import full_evidence
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_models() -> Iterator[None]:
+    """Fail a run that leaves a model among those that ship."""
+    folder = DATA_DIR / "models"
+    before = sorted(folder.iterdir())
+    yield
+    assert sorted(folder.iterdir()) == before, "a test shipped a model of its own"
 
 
 @pytest.fixture(scope="session")

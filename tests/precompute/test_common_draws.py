@@ -333,6 +333,7 @@ def test_the_command_trains_and_measures_each_model(tmp_path, monkeypatch):
     root, work = tmp_path / "root", tmp_path / "work"
     root.mkdir()
     tiny = ["--collection", "fashion2", "--preset", "tiny", "--work", str(work)]
+    monkeypatch.setattr("core.config.DATA_DIR", tmp_path)  # `train` ships its model
     monkeypatch.setattr(sys, "argv", ["precompute", "train", *tiny])
     with redirect_stderr(io.StringIO()):
         assert main() == 0  # what is asked about has to be trained

@@ -141,7 +141,6 @@ def ask(arguments) -> int:
         (["--collection", "nope", "--sample", "0"], "There is no collection 'nope'"),
         (["--sample", "99"], "has no sample 99"),
         (["--image", "missing.png"], "'missing.png' cannot be read"),
-        (["--sample", "0", "--method", "magic"], "There is no method 'magic'"),
         (["--sample", "0", "--out", "no/where.csv"], "cannot be written"),
     ],
 )
@@ -153,6 +152,16 @@ def test_mistakes_on_the_command_line(tiny_collection, capsys, arguments, senten
     assert ask(prefix + arguments) == 1
     error = capsys.readouterr().err
     assert sentence in error
+    assert "Traceback" not in error
+
+
+def test_an_unknown_method_lists_those_there_are(capsys):
+    """Refused as the line is read, like every choice: exit status 2."""
+    with pytest.raises(SystemExit) as ended:
+        ask(["attribute", "--collection", "glyphs", "--method", "magic"])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert "cannot be 'magic'. Expected: ekfac, kfac," in error
     assert "Traceback" not in error
 
 

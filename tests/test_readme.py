@@ -1,5 +1,9 @@
-"""What README tells a person to type is what the program takes."""
+"""What the READMEs tell a person to type is what the program takes, and what they say.
 
+Figures that lie in a file are compared with it; links, names and rooms are looked up.
+"""
+
+import json
 import re
 import shlex
 from importlib import import_module
@@ -7,18 +11,39 @@ from pathlib import Path
 
 import pytest
 
+from core.config import DATA_DIR
+from core.evidence.evaluation import mean_and_error
+from core.evidence.groups import group_table
+from core.evidence.stored import Evidence, evidence_folder, read_evidence
+from core.evidence.tables import make_table
+from core.presets import collection_config
 from precompute.__main__ import parser
+from tests.test_layers import ROOMS
 
 ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("", "precompute", "core", "data", "pages", "tests")
+READMES = {name or ".": ROOT / name / "README.md" for name in FOLDERS}
+TEXTS = {name: path.read_text() for name, path in READMES.items()}
+RESULTS = ROOT / "tests" / "benchmarks" / "results"
 # Indented lines that begin with a program; what follows "#" says what it does.
-LINES = [
-    line.split(" #")[0].strip()
-    for line in (ROOT / "README.md").read_text().splitlines()
-    if re.match(r"    (python|torchrun|make|streamlit) ?", line)
+LINES = list(
+    dict.fromkeys(
+        line.split(" #")[0].strip()
+        for text in TEXTS.values()
+        for line in text.splitlines()
+        if re.match(r"    (python|torchrun|make|streamlit) ?", line)
+    )
+)
+INLINE = [
+    command
+    for text in TEXTS.values()
+    for command in re.findall(r"`(python -m precompute [^`]+)`", text)
+    if "VERB" not in command
 ]
-COMMANDS = sorted({line for line in LINES if "-m precompute" in line})
+COMMANDS = sorted({line for line in LINES + INLINE if "-m precompute" in line})
 PAGE = (ROOT / "pages" / "collections.py").read_text()
 ON_PAGES = sorted(set(re.findall(r"python (-m precompute [^\"\\{]+)", PAGE)))
+LONGEST = 140  # lines of the first README
 
 
 def arguments(command: str) -> list[str]:
@@ -45,33 +70,42 @@ def test_commands_are_understood(command):
     assert parser().parse_args(words).verb == words[0]
 
 
-def test_benchmarks_are_there():
-    names = re.findall(
-        r"python -m tests\.benchmarks (\w+)", (ROOT / "README.md").read_text()
-    )
+def test_the_first_readme_is_short():
+    """A newcomer reads it whole; what is longer lies in the folders."""
+    assert len(TEXTS["."].splitlines()) <= LONGEST
+
+
+def test_benchmarks_are_there_and_all_are_named():
     known = (ROOT / "tests" / "benchmarks" / "__main__.py").read_text()
-    assert names and all(name == "NAME" or f'"{name}"' in known for name in names)
+    known = {*re.findall(r'^    "(\w+)": ', known, re.MULTILINE), "cifar"}
+    text = "\n".join(TEXTS.values())
+    run = set(re.findall(r"python -m tests\.benchmarks ([a-z_]+)", text))
+    assert run and run <= known
+    table = rows_after("tests", "| question | names |")
+    assert {name for row in table for name in re.findall(r"`(\w+)`", row[1])} == known
 
 
-def test_every_room_is_in_the_file_tree():
+def test_every_room_is_in_the_tree_in_the_order_of_the_rule():
     """A folder that README does not name was forgotten, or should not be there."""
-    text = (ROOT / "README.md").read_text()
+    text = TEXTS["."]
     start = text.index("```\napp.py")
     tree = text[start : text.index("```", start + 3)]
-    rooms = [
-        path.parent.name
-        for top in ("core", "precompute")
-        for path in sorted((ROOT / top).glob("*/__init__.py"))
-    ]
-    assert len(rooms) > 10
-    assert [name for name in rooms if f"{name}/" not in tree] == []
+    core = tree[tree.index("\ncore/") : tree.index("\nprecompute/")]
+    named = re.findall(r"^  (\w+)(?:/|\.py \.\.\.) ", core, re.MULTILINE)
+    assert ["" if name == "config" else name for name in named] == list(ROOMS)
+    floors = tree[tree.index("\nprecompute/") : tree.index("\ntests/")]
+    folders = {path.parent.name for path in (ROOT / "precompute").glob("*/__init__.py")}
+    assert set(re.findall(r"(\w+)/", floors)) - {"precompute"} == folders
+    rule = ", ".join(name or "the shared words" for name in ROOMS)
+    assert f"    {rule}\n" in TEXTS["core"]
 
 
 def test_the_paper_s_equations_point_at_code():
     """Every dotted name in the table of equations can be imported."""
-    text = (ROOT / "README.md").read_text()
-    table = text[text.index("| paper | code |") : text.index("Where the code leaves")]
-    for name in re.findall(r"`((?:core|precompute)\.[\w.]+)`", table):
+    rows = rows_after("core", "| paper | code |")
+    names = re.findall(r"`((?:core|precompute)\.[\w.]+)`", str(rows))
+    assert len(names) > 15
+    for name in names:
         module, _, rest = name.partition(".")
         found = import_module(module)
         for part in rest.split("."):
@@ -79,3 +113,191 @@ def test_the_paper_s_equations_point_at_code():
                 found = import_module(f"{found.__name__}.{part}")
             else:
                 found = getattr(found, part)
+
+
+def anchors(text: str) -> set[str]:
+    """Return what a host calls the headings of a text."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    return {
+        re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+        for heading in headings
+    }
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_links_lead_somewhere(name):
+    links = re.findall(r"\]\(([^)]+)\)|src=\"([^\"]+)\"", TEXTS[name])
+    links = [one or other for one, other in links]
+    assert links
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (READMES[name].parent / path).resolve()
+        assert target.is_file() and target.is_relative_to(ROOT), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_files_that_are_named_are_there(name):
+    """Paths from the top folder; `data` also holds what only some machines have."""
+    paths = re.findall(r"`((?:core|pages|precompute|tests)/[\w./]+)`", TEXTS[name])
+    words = re.findall(r"PYTEST_ARGS='(tests/[^']+)'", TEXTS[name])
+    assert [path for path in paths + words if not (ROOT / path).exists()] == []
+
+
+SHUNNED = r"foretold|as many random|likeness|pictures?|else|is no|leave away|put away"
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_readmes_speak_plainly(name):
+    """One term for one thing; code, addresses and file names may have others."""
+    text = re.sub(r"^```.*?^```|^    .*?$", "", TEXTS[name], flags=re.S | re.M)
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
+    found = re.findall(rf".*\b(?:{SHUNNED})\b.*", text, re.IGNORECASE)
+    assert found == []
+
+
+# --- figures that lie in files
+
+
+def rows_after(name: str, header: str) -> list[list[str]]:
+    """Return the cells of the table with a header, a list for each row."""
+    text = TEXTS[name]
+    lines = text[text.index(header) :].splitlines()[2:]
+    table = lines[: next(i for i, line in enumerate(lines) if line[:1] != "|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def result(name: str) -> dict:
+    """Return what a benchmark found."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def shipped_evidence(name: str) -> Evidence:
+    """Return what retraining measured on a shipped collection."""
+    config = collection_config(name, "cpu")
+    return read_evidence(evidence_folder(DATA_DIR / "collections", config))
+
+
+def figures(mean: float, error: float, digits: int = 2) -> str:
+    """Return a figure with its error as tables have it."""
+    return f"{mean:,.{digits}f} ± {error:,.{digits}f}".replace("-", "−")
+
+
+def signed(mean: float, error: float) -> str:
+    """Return a change with its error, in whole units."""
+    return f"{mean:+,.0f} ± {error:,.0f}".replace("-", "−")
+
+
+LDS_METHODS = {
+    "exact retraining with another seed": "retraining",
+    "EK-FAC, empirical Fisher": "ekfac-fisher",
+    "**EK-FAC** (the default)": "ekfac",
+    "K-FAC": "kfac",
+    "EK-FAC, reduce": "ekfac-reduce",
+    "DataInf": "datainf",
+    "TRAK": "trak",
+    "CLIP similarity": "clip",
+    "D-TRAK": "d-trak",
+}
+
+
+def test_lds_is_what_was_measured():
+    evidence = shipped_evidence("fashion2")
+    columns = [
+        make_table(evidence, "lds", name).set_index("method")
+        for name in ("loss", "elbo", "log-probability")
+    ]
+    rows = rows_after(".", "| method | loss | ELBO | log-probability |")
+    assert [row[0] for row in rows] == list(LDS_METHODS)
+    for title, *cells in rows:
+        found = [column.loc[LDS_METHODS[title]] for column in columns]
+        assert cells == [figures(one["lds"], one["standard_error"]) for one in found]
+
+
+def test_removals_are_what_was_measured():
+    table = make_table(shipped_evidence("fashion2"), "removal", "loss")
+    means = table[table["sample_id"] == -1].set_index(["fraction", "method"])
+    for title, *cells in rows_after("tests", "| removed | EK-FAC | TRAK | CLIP |"):
+        share = {"a tenth": 0.1, "a fiftieth": 0.02}[title]
+        found = [means.loc[share, method] for method in ("ekfac", "trak", "clip")]
+        expected = [figures(one["excess"], one["standard_error"]) for one in found]
+        assert [cell.replace("−0.00", "0.00") for cell in expected] == cells
+
+
+def test_groups_are_what_was_measured():
+    """The mean over samples; of three other houses a sample has one figure."""
+    evidence = shipped_evidence("glyphs")
+    expected = {"the image's own house": [], "another house": []}
+    for measurement in ("loss", "elbo"):
+        table = group_table(evidence, measurement).query("method == 'ekfac'")
+        own = table["share"] > 0.5
+        for title, rows in zip(expected, (table[own], table[~own]), strict=True):
+            by_sample = rows.groupby("sample_id")[["measured", "predicted"]].mean()
+            expected[title] += [
+                signed(*mean_and_error(by_sample[column].to_numpy()))
+                for column in by_sample
+            ]
+    header = "| removed | loss, measured | predicted by EK-FAC | ELBO"
+    assert dict((row[0], row[1:]) for row in rows_after("tests", header)) == expected
+
+
+def test_scores_over_a_lora_are_what_was_measured():
+    found = result("lora")
+    rows = rows_after("tests", "| what is asked about | EK-FAC over the LoRA")
+    for row, kind in zip(rows, ("held in", "held out", "samples"), strict=True):
+        by = [found[f"lds {name}"][kind] for name in ("EK-FAC", "pixels")]
+        # The file has three digits, so a half may have been rounded either way.
+        for cell, (mean, error) in zip(row[1:], by, strict=True):
+            said, its_error = map(float, cell.split(" ± "))
+            assert said == pytest.approx(mean, abs=0.0051)
+            assert its_error == pytest.approx(error, abs=0.0051)
+    assert found["own_ranks_among_all"] == [1] * 12
+    assert f"{found['auc_of_held_in_for_samples']:.2f}" == "0.46"
+
+
+def test_counts_of_stable_diffusion_are_what_was_counted():
+    found, once = result("stable_diffusion"), result("stable_diffusion_pass")
+    text = str(rows_after("tests", "| | |"))
+    passes = found["passes"]
+    for figure in (
+        f"{found['unet_parameters']:,} weights; {found['lora_parameters']:,}",
+        f"in {found['layers']} layers",
+        f"{found['teraflop_forward_and_backward'] + 1e-9:.2f} TFLOP",
+        f"keeps {once['gigabytes_kept']:.1f} GB",
+        f"{round(sum(passes.values()), -3):,}: gradients "
+        f"{round(passes['gradients'], -3):,}, check of the index "
+        f"{round(passes['checks'], -3):,}, gallery {round(passes['samples'], -3):,}, "
+        f"curvature {passes['curvature']:,}",
+        f"sustains {found['assumed_teraflop_per_second']:.0f} TFLOP/s",
+        f"{found['hours_in_all']} hours",
+        f"{max(found['memory_gb'].values())} GB of 24",
+        f"{found['index_megabytes_per_picture']:.1f} MB of index an image, "
+        f"{sum(found['disk_gb'].values()):.1f} GB in all",
+    ):
+        assert figure in text, figure
+
+
+def test_speed_of_the_index_is_what_was_measured():
+    rows = rows_after("precompute", "| | one query | with its five folds")
+    for row, found in zip(rows, result("scale")["bits"].values(), strict=True):
+        seconds = ("one_query", "five_queries", "copying")
+        expected = [f"{found[f'seconds_{name}']:.2f} s" for name in seconds]
+        assert row[0].startswith(f"{found['numbers']:,} numbers")
+        assert row[1:] == [*expected, f"{int(found['private_megabytes'])} MB"]
+    bits = result("queries")["bits"]
+    for row in rows_after("tests", "| bits | one query | five | 32 |"):
+        found = bits[row[0]]["queries"]
+        speeds = [found[n]["billion_products_per_second"] for n in ("1", "5", "32")]
+        assert row[1:] == [*map(str, speeds), f"{found['1']['of_copy']:.2f}"]
+
+
+def test_errors_are_what_was_measured():
+    found = result("errors-fashion2")
+    rows = rows_after("tests", "| scores | the ten images shown")
+    for row, (kind, agreement) in zip(
+        rows, (("loss, exact", "exact"), ("loss, sketch", "sketch")), strict=True
+    ):
+        parts = [found["kinds"][kind][name] for name in ("top", "all")]
+        cells = [f"{one['coverage']:.0%}; {one['ratio']:.2f}" for one in parts]
+        assert row[1:] == [*cells, f"{found['agreement'][agreement]:.2f}"]

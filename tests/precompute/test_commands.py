@@ -1,4 +1,4 @@
-"""Every command in README, run as it is typed, on data small enough for a test."""
+"""Every command in the READMEs, run as it is typed, on data small enough for a test."""
 
 import os
 import re
@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from diffusers import DDPMPipeline, DDPMScheduler
+from PIL import Image
 
 from core.explorer.explorer import list_collections
 from core.presets import collection_config
@@ -24,16 +25,16 @@ from tests.helpers.stable_diffusion import drawings, save_peft_lora, save_pipeli
 from tests.precompute.test_own import TOY
 from tests.test_readme import LINES
 
-# In the order in which README has them; torchrun's is run in
+# In the order in which the READMEs have them; torchrun's is run in
 # tests/precompute/test_parallel.py.
 TYPED = [line for line in LINES if line.startswith("python -m precompute")]
 CHANGES = " ".join(f"--set {change}" for change in TOY)
 TWO_LEVELS = "--set model.block_out_channels=8,8 --set model.attention_head_dim=8"
-# What README has in a size for a long day, and what it writes for something of the
+# What they have in a size for a long day, and what they write for something of the
 # reader's own: pattern -> what a test puts there.
 SMALLER = {
     r"\[[^]]*\]": "",
-    r"--preset small": rf"\g<0> {CHANGES} {TWO_LEVELS} --limit 6",
+    r"--preset quick": rf"\g<0> {CHANGES} {TWO_LEVELS} --limit 6",
     r"--preset cifar": rf"\g<0> {CHANGES} --limit 6",
     r"import-model .*": rf"\g<0> {CHANGES} --limit 6",
     r"(build|fidelity|retrain|evidence) --collection glyphs": r"\g<0> --preset tiny",
@@ -53,7 +54,7 @@ SMALLER = {
 
 
 def smaller(line: str) -> str:
-    """Return a command of README in the size of a test."""
+    """Return a command of a README in the size of a test."""
     for pattern, instead in SMALLER.items():
         line = re.sub(pattern, instead, line)
     return line
@@ -110,6 +111,7 @@ OPTIONS = {
     "methods": ROOT_AND_WORK,
     "plan": ROOT_AND_WORK,
     "retrain": ROOT_AND_WORK,
+    "sheet": ROOT,
 }
 
 
@@ -138,6 +140,7 @@ def test_commands_left_what_readme_promises(ran):
     )
     assert {"example_id", "score"} <= set(pd.read_csv(place / "scores.csv"))
     assert len(pd.read_csv(place / "fidelity.csv")) > 5
+    assert Image.open(place / "sheet.webp").width > 100
     for kind in ("trak", "datainf"):
         assert list((place / "collections").glob(f"glyphs-method-{kind}-*"))
     for name in ("fashion2", "glyphs"):

@@ -18,7 +18,7 @@ from core.evidence.stored import evidence_folder, read_evidence
 from core.evidence.tables import make_table
 from core.explorer.explorer import Cancelled, Explorer, Lens, open_explorer
 from core.files.texts import one_line, safe_csv
-from core.files.whole import is_full, trouble
+from core.files.whole import Damaged, is_full, trouble
 from core.labels import label_of
 from core.lenses import check_lens, parse_region, parse_timesteps
 from core.model.checkpoint import denoiser_from_bytes
@@ -394,6 +394,13 @@ def main() -> int:
             run(options)
     except (LookupError, ValueError) as error:
         print(one_line(error.args[0] if error.args else error), file=sys.stderr)
+        return 1
+    except Damaged as error:
+        print(
+            f"'{error}' is damaged. Remove it and run the same command again: only "
+            "what it holds is made anew.",
+            file=sys.stderr,
+        )
         return 1
     except (OSError, duckdb.Error) as error:
         if not isinstance(error, OSError) and not is_full(error):

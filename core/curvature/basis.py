@@ -121,6 +121,19 @@ def kfac_eigenvalues(layout: Layout, columns: Tensor, rows: Tensor) -> Tensor:
     return layout.join([torch.outer(column, row) for column, row in per_layer])
 
 
+def eigenvectors(basis: Eigenbasis) -> dict[str, Tensor]:
+    """Return an eigenbasis as `eigenbasis_from` reads it, in half precision.
+
+    That is what a collection ships, so all is computed with it.
+    """
+    sides = {"input": basis.input_eigenvectors, "gradient": basis.gradient_eigenvectors}
+    return {
+        f"{side}.{i}": vectors.half()
+        for side, layers in sides.items()
+        for i, vectors in enumerate(layers)
+    }
+
+
 def eigenbasis_from(tensors: dict[str, Tensor], layout: Layout) -> Eigenbasis:
     """Return the eigenbasis in float32 from a file's `input.i` and `gradient.i`."""
     numbers = range(len(layout.layers))

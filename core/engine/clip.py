@@ -8,20 +8,19 @@ whose file describes itself. This file does not know how the small model is trai
 
 import gzip
 import io
-import json
 from pathlib import Path
 
 import numpy as np
 import open_clip
-import safetensors.torch
 import torch
 from open_clip.model import CLIP
 from open_clip.tokenizer import SimpleTokenizer, default_bpe
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from core.config import DATA_DIR
+from core.files.tensor_files import read_tensors, tensors_file
+from core.files.whole import Damaged
 
 GLYPHS_CLIP_PATH = DATA_DIR / "models" / "glyphs-clip.safetensors"
 GLYPHS_CLIP_NAME = "Glyphs CLIP (small, trained on the drawings' names)"
@@ -200,9 +199,7 @@ def new_clip(
 def clip_to_bytes(clip_model: ClipModel, dtype: torch.dtype = torch.float16) -> bytes:
     """Return a small model's weights, configuration and name as a safetensors file."""
     weights = {
-        key: value.to(
-            "cpu", dtype if value.is_floating_point() else value.dtype
-        ).contiguous()
+        key: value.to(dtype if value.is_floating_point() else value.dtype)
         for key, value in clip_model.model.state_dict().items()
     }
     description = {
@@ -210,9 +207,7 @@ def clip_to_bytes(clip_model: ClipModel, dtype: torch.dtype = torch.float16) -> 
         "facts": clip_model.facts,
         **clip_model.config,
     }
-    return safetensors.torch.save(
-        weights, {"open_clip_config": json.dumps(description)}
-    )
+    return tensors_file(weights, {"open_clip_config": description})
 
 
 def load_clip(path: Path | str = GLYPHS_CLIP_PATH, device: str = "cpu") -> ClipModel:
@@ -229,13 +224,12 @@ def load_clip(path: Path | str = GLYPHS_CLIP_PATH, device: str = "cpu") -> ClipM
             f"`python -m precompute clip --out {path}`."
         )
     try:
-        with safe_open(path, "pt") as file:
-            description = json.loads(file.metadata()["open_clip_config"])
-            weights = {key: file.get_tensor(key) for key in file.keys()}
+        weights, header = read_tensors(path, sealed=False)
+        description = header["open_clip_config"]
         name, facts = description.pop("name"), description.pop("facts")
         clip_model = new_clip(description, name, torch.Generator(), facts)
         clip_model.model.load_state_dict(weights)
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (Damaged, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"'{path.name}' is not a CLIP model of this project, or it is damaged. "
             f"Train it again with `python -m precompute clip --out {path}`."

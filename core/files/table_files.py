@@ -35,10 +35,10 @@ def read_table(path: Path) -> pd.DataFrame:
         found = pq.read_table(path, partitioning=None)
         wanted = (found.schema.metadata or {}).get(CHECKSUM)
         if wanted is not None and wanted != cells_sha256(found).encode():
-            raise Damaged(path.name)
+            raise Damaged(path)
         return found.to_pandas()
     except DAMAGE as error:
-        raise Damaged(path.name) from error
+        raise Damaged(path) from error
 
 
 def cells_sha256(table: pa.Table) -> str:

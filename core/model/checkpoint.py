@@ -6,7 +6,6 @@ is enough to evaluate the model.
 
 import json
 
-import safetensors.torch
 import torch
 from diffusers import (
     AutoencoderKL,
@@ -17,6 +16,7 @@ from diffusers import (
 )
 from torch import Tensor
 
+from core.files.tensor_files import read_tensors, tensors_file
 from core.model.conditions import SummedEmbedding
 from core.model.denoiser import MOST_AT_ONCE, Denoiser
 from core.model.lora import add_low_rank, low_rank_layers, train_adapters_only
@@ -78,16 +78,15 @@ def denoiser_to_bytes(
         ]
     weights = {
         # The autoencoder defines x_0; it stays exact.
-        name: exact_half(tensor.cpu()).contiguous()
+        name: exact_half(tensor)
         if dtype is None
-        else tensor.cpu().contiguous()
+        else tensor
         if name.startswith("autoencoder.")
-        else tensor.to("cpu", dtype).contiguous()
+        else tensor.to(dtype)
         for name, tensor in denoiser.state_dict().items()
     }
-    return safetensors.torch.save(
-        weights, {"denoiser": json.dumps(settings, default=str)}
-    )
+    settings = json.loads(json.dumps(settings, default=str))
+    return tensors_file(weights, {"denoiser": settings}, sealed=False)
 
 
 def exact_half(tensor: Tensor) -> Tensor:
@@ -102,14 +101,13 @@ def denoiser_from_bytes(data: bytes) -> Denoiser:
     Raises:
         ValueError: If the bytes hold weights without a description.
     """
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    if "denoiser" not in header.get("__metadata__", {}):
+    weights, header = read_tensors(data, sealed=False)
+    if "denoiser" not in header:
         raise ValueError(
             "The weights have no description of their model. Write them with "
             "`python -m precompute train`."
         )
-    settings = json.loads(header["__metadata__"]["denoiser"])
+    settings = header["denoiser"]
     autoencoder = None
     if settings["autoencoder"]:
         kind = settings["autoencoder"]["class"]
@@ -140,5 +138,5 @@ def denoiser_from_bytes(data: bytes) -> Denoiser:
         settings["null_label"],
         most_at_once,
     )
-    denoiser.load_state_dict(safetensors.torch.load(data))
+    denoiser.load_state_dict(weights)
     return denoiser.float().eval()

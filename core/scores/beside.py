@@ -3,24 +3,24 @@
 Eigenvectors, the gradient index and the model lie beside a collection's file, which
 catalogues them with their checksums. Whoever needs one opens it here (the model with
 `Collection.denoiser`), so that a flipped byte is a sentence and never a number. Files
-that carry a checksum of their own have their own doors: `core.scores.tensors`,
+that carry a checksum of their own have their own doors: `core.files.tensor_files`,
 `core.scores.method_files`, `core.scores.group_errors`, `core.evidence.stored`.
 """
 
 from pathlib import Path
 
-from safetensors.torch import load_file
-
 from core.collection.schema import damaged, file_sha256
 from core.collection.store import Collection
 from core.curvature.basis import Eigenbasis, eigenbasis_from
+from core.files.tensor_files import read_tensors
 from core.index.full import GradientIndex
 from core.model.parameters import Layout
 
 
 def open_eigenbasis(collection: Collection, layout: Layout) -> Eigenbasis:
     """Return the Kronecker eigenbasis, on the CPU; errors of `beside` pass through."""
-    return eigenbasis_from(load_file(collection.beside("eigenvectors")), layout)
+    tensors, _ = read_tensors(collection.beside("eigenvectors"), sealed=False)
+    return eigenbasis_from(tensors, layout)
 
 
 def open_index(collection: Collection, num_params: int) -> GradientIndex | None:

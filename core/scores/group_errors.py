@@ -22,11 +22,11 @@ from torch import Tensor
 from core.answers import Uncertainty
 from core.collection.schema import build_command
 from core.config import CollectionConfig, config_from_dict
-from core.files.whole import written_whole
+from core.files.tensor_files import read_tensors, write_tensors
+from core.files.whole import Damaged
 from core.lenses import METHODS, Lens
 from core.scores.influence import centred
 from core.scores.scoring import Scores, Scoring
-from core.scores.tensors import Damaged, read_tensors, tensors_file
 
 CENTRINGS = 20  # after which sizes and sums agree to a thousandth
 
@@ -86,8 +86,7 @@ def training_errors_path(root: Path, config: CollectionConfig) -> Path:
 def write_training_errors(path: Path, rows: np.ndarray) -> None:
     """Write rows (R, N) in half precision: they are no surer than some percent."""
     tensors = {"rows": torch.from_numpy(rows.astype(np.float16))}
-    with written_whole(path) as file:
-        file.write(tensors_file(tensors, {}))
+    write_tensors(path, tensors, {"facts": {}})
 
 
 def read_training_errors(path: Path, num_examples: int) -> np.ndarray | None:

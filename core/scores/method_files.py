@@ -18,11 +18,12 @@ from torch import Tensor
 
 from core.collection.store import Collection
 from core.curvature.basis import Curvature, eigenbasis_from
+from core.files import tensor_files
+from core.files.whole import Damaged
 from core.index.full import balance
 from core.index.projection import Projection, checksum, make_projection
 from core.index.sketch import pack_signs
 from core.model.parameters import Layout
-from core.scores import tensors as tensor_files
 from core.scores.baselines import per_coordinate
 
 # Which file serves which method; a method without one needs none.
@@ -150,10 +151,10 @@ def load_method(collection: Collection, method: str) -> MethodFile:
     """Return the file that a method needs; `find_method` raises where there is none."""
     path, _ = find_method(collection, method)
     try:
-        tensors, facts = tensor_files.read_tensors(path)
-    except tensor_files.Damaged as error:
+        tensors, header = tensor_files.read_tensors(path)
+    except Damaged as error:
         raise ValueError(_damaged(path)) from error
-    return MethodFile(path, facts, tensors)
+    return MethodFile(path, header["facts"], tensors)
 
 
 def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
@@ -202,7 +203,7 @@ def read_facts(path: Path) -> dict:
     """
     try:
         return tensor_files.read_facts(path)
-    except tensor_files.Damaged as error:
+    except Damaged as error:
         raise ValueError(_damaged(path)) from error
 
 

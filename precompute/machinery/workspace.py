@@ -5,16 +5,16 @@ of the settings that made it, those of the stages before it included, so that a 
 finds its own finished or unfinished result and never one made with other settings.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-
-import safetensors.torch
-from safetensors import safe_open
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from core.config import DATA_DIR, CollectionConfig
+from core.files.tensor_files import read_tensors, write_tensors
 from core.files.whole import written_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Which settings decide a stage's result.
 DEPENDS_ON = {
@@ -32,19 +32,18 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], **facts) -> None:
-    """Write tensors and JSON-able facts as one safetensors file, atomically."""
-    tensors = {key: value.contiguous() for key, value in tensors.items()}
-    write_atomically(
-        path, safetensors.torch.save(tensors, {"facts": json.dumps(facts)})
-    )
+def save_tensors(path: Path, tensors: "dict[str, Tensor]", **facts) -> None:
+    """Write tensors and facts, plain values, as one sealed file."""
+    write_tensors(path, tensors, {"facts": facts})
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
-    """Return what `save_tensors` wrote."""
-    with safe_open(path, "pt") as file:
-        facts = json.loads(file.metadata()["facts"])
-        return {key: file.get_tensor(key) for key in file.keys()}, facts
+def load_tensors(path: Path) -> "tuple[dict[str, Tensor], dict]":
+    """Return what `save_tensors` wrote, or wrote before files were sealed.
+
+    A file that is not whole raises `Damaged`.
+    """
+    tensors, header = read_tensors(path, sealed=False)
+    return tensors, header["facts"]
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,13 @@ class Workspace:
         fingerprint = self.config.fingerprint(*DEPENDS_ON[stage])
         return self.folder / f"{stem}-{fingerprint}.{suffix}"
 
-    def save(self, stage: str, name: str, tensors: dict[str, Tensor], **facts) -> None:
-        """Write tensors and JSON-able facts as one safetensors file, atomically."""
+    def save(
+        self, stage: str, name: str, tensors: "dict[str, Tensor]", **facts
+    ) -> None:
+        """Write tensors and facts, plain values, as one sealed file."""
         save_tensors(self.path(stage, f"{name}.safetensors"), tensors, **facts)
 
-    def load(self, stage: str, name: str) -> tuple[dict[str, Tensor], dict] | None:
+    def load(self, stage: str, name: str) -> "tuple[dict[str, Tensor], dict] | None":
         """Return what `save` wrote, or None if there is nothing."""
         path = self.path(stage, f"{name}.safetensors")
         return load_tensors(path) if path.exists() else None

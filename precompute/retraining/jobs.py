@@ -16,9 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import safetensors.torch
 import torch
-from safetensors import safe_open
 
 from core.config import (
     CollectionConfig,
@@ -37,9 +35,10 @@ from core.evidence.stored import (
     group_members,
     group_name,
 )
+from core.files.tensor_files import read_header, read_tensors, write_tensors
 from core.files.texts import file_name
 from core.measure.draws import keyed_generator, subset_mask
-from precompute.machinery.workspace import Workspace, workspace_of, write_atomically
+from precompute.machinery.workspace import Workspace, workspace_of
 from precompute.retraining.together import train_together
 from precompute.stages.train import train
 
@@ -208,21 +207,13 @@ def unfinished(settings: CollectionConfig, jobs: list[Job], name: str) -> Worksp
 
 def write_model(job: Job, data: bytes, facts: dict) -> None:
     """Write a model's file: its weights, and the facts in the same header."""
-    tensors, metadata = safetensors.torch.load(data), header(data)
-    metadata["facts"] = json.dumps(facts)
-    write_atomically(job.path, safetensors.torch.save(tensors, metadata))
-
-
-def header(data: bytes) -> dict[str, str]:
-    """Return the metadata of a safetensors file."""
-    length = int.from_bytes(data[:8], "little")
-    return json.loads(data[8 : 8 + length])["__metadata__"]
+    tensors, header = read_tensors(data, sealed=False)
+    write_tensors(job.path, tensors, header | {"facts": facts})
 
 
 def model_facts(path: Path) -> dict:
     """Return what a retrained model's file says about how it was made."""
-    with safe_open(path, "pt") as file:
-        return json.loads(file.metadata()["facts"])
+    return read_header(path)["facts"]
 
 
 def identity_of(facts: dict | None) -> dict:

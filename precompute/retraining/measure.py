@@ -13,7 +13,6 @@ from core.config import CollectionConfig
 from core.engine.query import QUERY_FOLDS, Question
 from core.evidence.stored import MODEL, PICTURE_COLUMNS, RANDOM
 from core.files.table_files import read_table, write_table
-from core.files.whole import Damaged
 from core.measure.likelihood import log_probability
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
@@ -132,7 +131,7 @@ def measure_model(
         The columns `COSTS`.
     """
     if path.exists():
-        return kept_table(path)
+        return read_table(path)
     denoiser = denoiser_from_bytes(weights).to(device)
     rows = []
     for sample_id in range(settings.num_samples):
@@ -141,28 +140,9 @@ def measure_model(
         x_0 = samples["x_0"][sample_id].to(device)
         found = measured_rows(denoiser, x_0, label, settings, seed)
         rows += [(sample_id, *row) for row in found]
-    return keep_table(pd.DataFrame(rows, columns=COSTS), path)
-
-
-def keep_table(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Write a table as a kill leaves it whole or absent; return it."""
+    table = pd.DataFrame(rows, columns=COSTS)
     write_table(path, table)
     return table
-
-
-def kept_table(path: Path) -> pd.DataFrame:
-    """Return what `keep_table` wrote.
-
-    Raises:
-        ValueError: If it is damaged.
-    """
-    try:
-        return read_table(path)
-    except Damaged:
-        raise ValueError(
-            f"'{path}' is damaged. Remove it and run the same command again: only what "
-            "it holds is made anew."
-        ) from None
 
 
 def measure_models(

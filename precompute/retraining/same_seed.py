@@ -25,7 +25,6 @@ from precompute.retraining.measure import (
     MeasureConfig,
     gallery_fingerprint,
     identity,
-    keep_table,
     measure_model,
 )
 
@@ -133,6 +132,6 @@ def train_and_measure(
         kept = job.path.with_name(f"measured-{how}-{job.path.stem}.parquet")
         weights = job.path.read_bytes()
         table = measure_model(weights, samples, settings, config.seed, kept, device)
-        keep_table(table.assign(**identity(job.path)), path)
+        write_table(path, table.assign(**identity(job.path)))
         print(f"{path.name} ({len(paths)} of {len(jobs)})", flush=True)
     return paths

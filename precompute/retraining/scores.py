@@ -12,12 +12,13 @@ import torch
 from core.evidence.evaluation import predicted_changes
 from core.evidence.stored import GROUP_COLUMNS, OWN, RANDOM, group_members, group_name
 from core.explorer.explorer import Explorer
+from core.files.table_files import read_table, write_table
 from core.lenses import METHODS, Lens
 from core.measure.draws import keyed_generator
 from core.scores.baselines import mean_eigenvalue, trak_damping
 from core.scores.influence import centred
 from precompute.machinery.progress import Bar
-from precompute.retraining.measure import MeasureConfig, keep_table, kept_table
+from precompute.retraining.measure import MeasureConfig
 
 GROUP_METHODS = ("ekfac", "trak", "clip")  # that are asked about whole groups
 
@@ -118,8 +119,8 @@ def score_samples(
     for sample_id in Bar(range(settings.num_samples), "scores"):
         path = folder / f"scores-{key}-{sample_id}.parquet"
         if not path.exists():
-            keep_table(sample_scores(explorer, sample_id, asked, settings), path)
-        tables.append(kept_table(path))
+            write_table(path, sample_scores(explorer, sample_id, asked, settings))
+        tables.append(read_table(path))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -185,8 +186,8 @@ def group_predictions(
     for sample_id in Bar(range(settings.num_samples), "groups"):
         path = folder / f"groups-{key}-{sample_id}.parquet"
         if not path.exists():
-            keep_table(sample_groups(explorer, sample_id, names), path)
-        tables.append(kept_table(path))
+            write_table(path, sample_groups(explorer, sample_id, names))
+        tables.append(read_table(path))
     return pd.concat(tables, ignore_index=True)
 
 

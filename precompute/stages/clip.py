@@ -13,9 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import safetensors.torch
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,6 +27,7 @@ from core.engine.clip import (
     load_clip,
     new_clip,
 )
+from core.files.tensor_files import read_tensors, write_tensors
 from core.measure.draws import keyed_generator
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import write_atomically
@@ -160,7 +159,7 @@ def train_clip(
         bar.set_postfix(loss=f"{smooth_loss:.3f}", refresh=False)
         done = step + 1
         if done % checkpoint_every == 0 and done < num_steps:
-            write_atomically(checkpoint, _checkpoint_bytes(model, optimizer, done))
+            _save(checkpoint, model, optimizer, done)
 
     write_atomically(output_path, clip_to_bytes(clip_model))
     checkpoint.unlink(missing_ok=True)
@@ -317,30 +316,27 @@ def _checkpoint_path(output_path: Path, settings: dict, config: dict) -> Path:
     return output_path.with_name(f"{output_path.stem}-{digest}.checkpoint.safetensors")
 
 
-def _checkpoint_bytes(model, optimizer, step: int) -> bytes:
+def _save(path: Path, model, optimizer, step: int) -> None:
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         state = optimizer.state[parameter]
         tensors[f"exp_avg.{name}"] = state["exp_avg"]
         tensors[f"exp_avg_sq.{name}"] = state["exp_avg_sq"]
-    tensors = {name: value.contiguous() for name, value in tensors.items()}
-    return safetensors.torch.save(tensors, {"step": str(step)})
+    write_tensors(path, tensors, {"step": step})
 
 
 def _restore(path: Path, model, optimizer) -> int:
     """Load the last checkpoint, if there is one; return the next step."""
     if not path.exists():
         return 0
-    with safe_open(path, "pt") as file:
-        step = int(file.metadata()["step"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    tensors, header = read_tensors(path, sealed=False)
     model.load_state_dict({
         name[6:]: value for name, value in tensors.items() if name.startswith("model.")
     })
     for name, parameter in model.named_parameters():
         optimizer.state[parameter] = {
-            "step": torch.tensor(float(step)),
+            "step": torch.tensor(float(header["step"])),
             "exp_avg": tensors[f"exp_avg.{name}"].to(parameter.device),
             "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].to(parameter.device),
         }
-    return step
+    return header["step"]

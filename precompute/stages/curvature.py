@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from core.config import CollectionConfig
-from core.curvature.basis import Curvature, Eigenbasis
+from core.curvature.basis import Curvature, eigenbasis_from, eigenvectors
 from core.curvature.fit import (
     Samples,
     eigenbasis,
@@ -214,11 +214,7 @@ class CurvatureStage:
         )
         if rank_and_size()[0] == 0:
             basis, kfac_eigenvalues = eigenbasis(factors)
-            tensors = {"kfac": kfac_eigenvalues.float().cpu()}
-            for i in range(len(layout.layers)):
-                # Half precision is what a collection ships: all is computed with it.
-                tensors[f"input.{i}"] = basis.input_eigenvectors[i].half().cpu()
-                tensors[f"gradient.{i}"] = basis.gradient_eigenvectors[i].half().cpu()
+            tensors = eigenvectors(basis) | {"kfac": kfac_eigenvalues.float()}
             self.workspace.save("curvature", "basis", tensors, seconds=seconds)
         wait_for_all()
 
@@ -240,7 +236,7 @@ def fit_curvature(
     if workspace.load("curvature", "basis") is None:
         stage.fit_basis(layout)
     tensors, facts = workspace.load("curvature", "basis")
-    basis = _basis(layout, tensors).to(denoiser.device)
+    basis = eigenbasis_from(tensors, layout).to(denoiser.device)
     corrected, seconds = stage.run(
         "eigenvalues",
         settings.eigenvalue_draws,
@@ -261,14 +257,5 @@ def fit_curvature(
 def _from_tensors(
     layout: Layout, tensors: dict[str, Tensor]
 ) -> tuple[Curvature, Curvature]:
-    basis = _basis(layout, tensors)
+    basis = eigenbasis_from(tensors, layout)
     return Curvature(basis, tensors["corrected"]), Curvature(basis, tensors["kfac"])
-
-
-def _basis(layout: Layout, tensors: dict[str, Tensor]) -> Eigenbasis:
-    numbers = range(len(layout.layers))
-    return Eigenbasis(
-        layout,
-        tuple(tensors[f"input.{i}"].float() for i in numbers),
-        tuple(tensors[f"gradient.{i}"].float() for i in numbers),
-    )

@@ -21,6 +21,7 @@ from core.collection.store import Collection, find_collection
 from core.config import CollectionConfig, MethodConfig, config_from_dict
 from core.curvature.basis import Eigenbasis
 from core.data.datasets import Dataset, load_dataset
+from core.files.tensor_files import write_tensors
 from core.index.full import GradientIndex, balance
 from core.index.projection import (
     MAX_DIM,
@@ -46,11 +47,10 @@ from core.scores.method_files import (
     pack_as_signs,
     pack_features,
 )
-from core.scores.tensors import tensors_file
 from precompute.machinery.parallel import rank_and_size, wait_for_all
 from precompute.machinery.progress import Bar
 from precompute.machinery.rows import Rows
-from precompute.machinery.workspace import Workspace, open_workspace, write_atomically
+from precompute.machinery.workspace import Workspace, open_workspace
 from precompute.stages.curvature import fit_curvature
 from precompute.stages.train import encode_all
 
@@ -149,7 +149,6 @@ class MethodStage:
         """Write a file with its facts; only the first process does."""
         if rank_and_size()[0] != 0:
             return
-        tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
         facts |= {
             "method": kind,
             "collection": self.config.name,
@@ -158,7 +157,7 @@ class MethodStage:
             "seconds": round(seconds, 3),
             "bytes": sum(value.nbytes for value in tensors.values()),
         }
-        write_atomically(self.path(kind, settings), tensors_file(tensors, facts))
+        write_tensors(self.path(kind, settings), tensors, {"facts": facts})
 
     def write_features(
         self,

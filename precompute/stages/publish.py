@@ -5,17 +5,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from core.collection.publish import CollectionWriter
 from core.collection.schema import Sample, Shard, StoredAnswer, file_sha256
 from core.config import CollectionConfig
-from core.curvature.basis import factor_eigenvalues
+from core.curvature.basis import eigenvectors, factor_eigenvalues
 from core.data.datasets import Dataset, load_credits
 from core.engine.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.files.images import to_png
+from core.files.tensor_files import write_tensors
 from core.index.full import GradientIndex, balance
 from core.index.sketch import collection_sketch
 from core.lenses import Lens, stored_key
@@ -196,19 +196,9 @@ def put_model(writer, root, weights, curvature, kfac, stage, statistics) -> None
     damped = curvature.eigenvalues + stage.damping
     whitened_noise = (statistics["noise"] / damped).sqrt()
     writer.put_array("whitened_noise", whitened_noise.to(torch.float16))
-    tensors = {}
-    for i, (q_a, q_g) in enumerate(
-        zip(
-            curvature.basis.input_eigenvectors,
-            curvature.basis.gradient_eigenvectors,
-            strict=True,
-        )
-    ):
-        tensors[f"input.{i}"] = q_a.to(torch.float16).contiguous()
-        tensors[f"gradient.{i}"] = q_g.to(torch.float16).contiguous()
     fingerprint = stage.config.fingerprint("data", "model", "train", "curvature")
     name = f"{stage.config.name}-eigenvectors-{fingerprint}.safetensors"
-    write_atomically(root / name, safetensors.torch.save(tensors))
+    write_tensors(root / name, eigenvectors(curvature.basis), {})
     put_file(writer, root, name, {"kind": "eigenvectors"}, "<f2", 0, 0)
 
 

@@ -13,6 +13,7 @@ from core.collection.publish import CollectionWriter
 from core.collection.store import Collection, find_collection
 from core.config import MethodConfig, config_from_dict
 from core.data.datasets import load_dataset
+from core.files.tensor_files import read_tensors, write_tensors
 from core.index.full import GradientIndex
 from core.measure.draws import keyed_generator
 from core.measure.gradients import fold_gradients
@@ -28,7 +29,6 @@ from core.scores.method_files import (
     read_facts,
     unpack_features,
 )
-from core.scores.tensors import read_tensors, tensors_file
 from precompute.machinery.workspace import open_workspace
 from precompute.stages import methods
 from precompute.stages.curvature import fit_curvature
@@ -286,11 +286,12 @@ def test_a_file_of_another_collection_is_refused(tmp_path):
     """Another model, other settings and damage are three sentences."""
     write_collection(tmp_path)
     (path,) = compute(tmp_path, tmp_path / "work", "trak")
-    tensors, facts = read_tensors(path)
+    tensors, header = read_tensors(path)
+    facts = header["facts"]
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
 
     def refused(sentence, **changes):
-        path.write_bytes(tensors_file(tensors, facts | changes))
+        write_tensors(path, tensors, {"facts": facts | changes})
         with opened(tmp_path) as collection:
             with pytest.raises(ValueError, match=sentence):
                 _ = load_method(collection, "trak").projection

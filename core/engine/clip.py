@@ -4,6 +4,8 @@ Similarity is a baseline, not attribution: it says what looks or is named alike,
 never asks the diffusion model. Two kinds of models answer to the same class: any
 open_clip model whose weights this machine can reach, and the project's own small one,
 whose file describes itself. This file does not know how the small model is trained.
+open_clip takes as long to load as torch and all else that an influence answer needs, so
+it is imported where a model is made.
 """
 
 import gzip
@@ -11,10 +13,7 @@ import io
 from pathlib import Path
 
 import numpy as np
-import open_clip
 import torch
-from open_clip.model import CLIP
-from open_clip.tokenizer import SimpleTokenizer, default_bpe
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -170,12 +169,14 @@ def _unit_rows(vectors: np.ndarray, what: str) -> np.ndarray:
     return vectors / lengths
 
 
-def small_tokenizer(text_config: dict) -> SimpleTokenizer:
+def small_tokenizer(text_config: dict):
     """Return CLIP's tokenizer cut to the first merges, as many as `vocab_size` allows.
 
     The merges are ordered by how common they are, so rare words fall into more pieces,
     but every text still has tokens and the table of embeddings is ten times smaller.
     """
+    from open_clip.tokenizer import SimpleTokenizer, default_bpe
+
     num_merges = text_config["vocab_size"] - _UNMERGED_TOKENS
     lines = gzip.decompress(Path(default_bpe()).read_bytes()).decode().split("\n")
     merges = "\n".join(lines[: 1 + num_merges])  # the first line is a version
@@ -187,6 +188,8 @@ def new_clip(
     config: dict, name: str, generator: torch.Generator, facts: dict | None = None
 ) -> ClipModel:
     """Return an untrained small model; its weights depend on the generator alone."""
+    from open_clip.model import CLIP
+
     with torch.random.fork_rng(devices=[]):
         # open_clip initialises from the global state; seed it for this line alone.
         torch.manual_seed(generator.initial_seed())
@@ -252,6 +255,8 @@ def load_open_clip(model_name: str, weights: str, device: str = "cpu") -> ClipMo
             reach no such weights.
         ValueError: If the weights do not fit the architecture.
     """
+    import open_clip
+
     if model_name not in open_clip.list_models():
         raise LookupError(
             f"open_clip has no model '{model_name}'. `open_clip.list_models()` names "

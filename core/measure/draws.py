@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
-from scipy.stats import chi
+from scipy.special import gammaincinv
 from torch import Tensor
 
 from core.seeds import keyed_seed
@@ -150,7 +150,9 @@ def orthogonal_noise(
     directions = directions * upper.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
     order = torch.rand(groups, blocks, side, generator=generator).argsort(-1)
     offset = torch.rand(groups, blocks, side, generator=generator, dtype=torch.float64)
-    lengths = torch.from_numpy(chi.ppf((order + offset) / side, side))
+    # The quantiles of chi with `side` degrees of freedom.
+    squares = 2 * gammaincinv(side / 2, ((order + offset) / side).numpy())
+    lengths = torch.from_numpy(np.sqrt(squares))
     coordinates = directions * lengths[..., None]
     coordinates = coordinates.transpose(1, 2).reshape(groups * side, -1)
 

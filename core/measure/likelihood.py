@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from core.measure.draws import keyed_generator
@@ -131,6 +130,8 @@ def _flow(
         return torch.cat([velocity.flatten(), growth]).double().cpu().numpy()
 
     state = np.concatenate([start.flatten().numpy(), np.zeros(count)])
+    from scipy.integrate import solve_ivp  # slow to load; few ask for the probability
+
     span = (levels[0], levels[-1])
     solved = solve_ivp(
         derivative, span, state, method="RK45", rtol=tolerance, atol=tolerance

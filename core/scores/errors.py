@@ -50,7 +50,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import minimize
 
 from core.collection.schema import StoredAnswer, lens_key
 from core.collection.store import Collection
@@ -142,6 +141,8 @@ def fit_law(
         excess = squares / variance
         gradient = np.exp(logs) * (units.T @ (weights * (1 - excess) / variance))
         return weights @ (np.log(variance) + excess), gradient
+
+    from scipy.optimize import minimize  # slow to load, and the first page does not fit
 
     found = minimize(
         cost, np.full(3, -1.0), jac=True, method="L-BFGS-B", bounds=[(-18, 6)] * 3

@@ -7,7 +7,6 @@ Scores themselves are inner products in the Kronecker eigenbasis (`core.index.fu
 """
 
 import numpy as np
-from scipy.stats import spearmanr
 
 
 def centred(scores: np.ndarray) -> np.ndarray:
@@ -54,6 +53,8 @@ def predicted_change(scores: np.ndarray, removed: np.ndarray) -> np.ndarray:
 
 def split_reliability(first: np.ndarray, second: np.ndarray) -> float:
     """Return the mean over queries of the Spearman correlation of scores (Q, N)."""
+    from scipy.stats import spearmanr  # slow to load, and no answer needs it
+
     return float(
         np.mean([spearmanr(a, b).statistic for a, b in zip(first, second, strict=True)])
     )

@@ -15,6 +15,7 @@ from pages.parts import (
     shared,
     trust,
     waiting,
+    warm_up,
 )
 from pages.parts.words import how_to_read, text
 
@@ -100,4 +101,4 @@ with asked.place:
     row = lens_picker.show_presets(explorer)
     lenses = lens_picker.chosen_lenses(explorer)
     show_columns(explorer, asked, lenses, filters.find(explorer, row))
-explorer.wake()  # stored answers need no model, others do
+warm_up.wake_soon(explorer)  # stored answers need no model, others do

@@ -20,6 +20,7 @@ from pages.parts import (
     shared,
     trust,
     waiting,
+    warm_up,
 )
 from pages.parts.group_picker import Group
 from pages.parts.group_views import (
@@ -179,4 +180,4 @@ with asked.place:
         )
     share.offer(explorer, asked.query, [answer], left_out)
     lens_views.show_chosen_detail(explorer, asked.query, [answer], clicked)
-explorer.wake()
+warm_up.wake_soon(explorer)

@@ -17,6 +17,7 @@ from pages.parts import (
     shared,
     trust,
     waiting,
+    warm_up,
 )
 from pages.parts.words import how_to_read, text
 
@@ -122,4 +123,4 @@ with asked.place:
         clicked = show_picked(explorer, asked.query, answer)
     done = [] if answer is None else [answer]
     lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
-explorer.wake()
+warm_up.wake_soon(explorer)

@@ -19,6 +19,7 @@ from pages.parts import (
     shared,
     trust,
     waiting,
+    warm_up,
 )
 from pages.parts.words import heading, how_to_read, text
 
@@ -189,4 +190,4 @@ with asked.place:
     if done:
         share.offer(explorer, asked.query, done)
     lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
-explorer.wake()
+warm_up.wake_soon(explorer)

@@ -19,6 +19,7 @@ from pages.parts import (
     shared,
     trust,
     waiting,
+    warm_up,
 )
 from pages.parts.words import heading, how_to_read, sentence, text
 
@@ -193,4 +194,4 @@ with asked.place:
     with st.container(border=True):
         show_costs(facts)
     lens_views.show_chosen_detail(explorer, asked.query, answers, clicked)
-explorer.wake()
+warm_up.wake_soon(explorer)

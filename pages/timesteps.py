@@ -19,6 +19,7 @@ from pages.parts import (
     shared,
     trust,
     waiting,
+    warm_up,
 )
 from pages.parts.words import heading, how_to_read, text
 
@@ -163,4 +164,4 @@ with asked.place:
     answers = lens_views.ask_all(explorer, asked.query, [lens])
     done = [answer for answer in answers if answer is not None]
     lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
-explorer.wake()
+warm_up.wake_soon(explorer)

@@ -191,10 +191,21 @@ class Explorer:
                 self._loader = threading.Thread(target=self._warm_up, daemon=True)
                 self._loader.start()
 
+    @property
+    def awake(self) -> bool:
+        """Whether the model is loaded, so that asking it holds nobody up."""
+        return self._loader is not None and not self._loader.is_alive()
+
     def _warm_up(self) -> None:
         """Load what a new question needs, as far as the files that came along allow."""
         with suppress(LookupError, ValueError):  # said where a question needs the file
             self.engine.warm_up()
+        # Loading CLIP takes as long again, and few questions wait for it.
+        threading.Thread(target=self._warm_up_clip, daemon=True).start()
+
+    def _warm_up_clip(self) -> None:
+        with suppress(LookupError, ValueError):
+            _ = self.engine.clip
 
     def _wait_for_model(self, progress: Progress | None) -> None:
         """Let the model be loaded; whoever waits for it can stop meanwhile."""
@@ -481,10 +492,11 @@ class Explorer:
         """How far the model's samples are from its training images."""
         return resemblance(self._collection)
 
+    @cached_property
     def clearest_sample(self) -> int:
-        """Return the gallery sample that CLIP finds most like some training picture.
+        """The gallery sample that CLIP finds most like some training image.
 
-        The lowest loss, which stands first in the gallery, is often an empty picture.
+        The lowest loss, which stands first in the gallery, is often an empty image.
         """
         key, clearness = stored_key(Lens("clip")), {}
         for sample in map(int, self.gallery.index):

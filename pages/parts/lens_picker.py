@@ -192,6 +192,8 @@ def ask_method_facts(explorer: Explorer) -> Job:
 
 def ready_methods(explorer: Explorer) -> list[str]:
     """Return the methods that can answer, all of them while that is not known yet."""
+    if not explorer.awake:  # asking would load the model while the page is drawn
+        return list(METHODS)
     facts = ask_method_facts(explorer).result
     if facts is None:
         return list(METHODS)

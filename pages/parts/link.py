@@ -228,13 +228,7 @@ def first_view(explorer: Explorer) -> dict[str, str]:
     """Return what to ask about before anybody chose."""
     if explorer.gallery.empty:
         return {"example": str(explorer.examples.table.index[0])}
-    return {"sample": str(clearest_sample(explorer.fingerprint, explorer))}
-
-
-@st.cache_data(max_entries=8, show_spinner=False)
-def clearest_sample(collection: str, _explorer: Explorer) -> int:
-    """Return the gallery sample to begin with; keyed by the collection."""
-    return _explorer.clearest_sample()
+    return {"sample": str(explorer.clearest_sample)}
 
 
 def remember(source: Callable[[], str], words: str) -> list[dict]:

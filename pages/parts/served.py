@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse
 from streamlit import runtime
 
 from core.explorer.uploads import Uploads
+from pages.parts import warm_up
 
 SWEEP_EVERY = 5.0  # seconds between two looks at who is still there
 AT_ONCE, AT_ONCE_IN_ALL = 2, 8  # uploads on their way: of one visitor, of all
@@ -45,7 +46,8 @@ def apologise(error: Exception) -> bool:
 
 @asynccontextmanager
 async def lifespan(app):
-    """Free the uploads of those who went away, and open a browser at the start."""
+    """Load the pages, open a browser, and free the uploads of those who went away."""
+    warm_up.prepare_pages()
     sweeping = asyncio.create_task(_sweep())
     if not st.get_option("server.headless"):
         path = st.get_option("server.baseUrlPath").strip("/")

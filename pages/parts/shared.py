@@ -40,17 +40,36 @@ def root() -> Path:
     return Path(os.environ.get("AFTERIMAGE_COLLECTIONS", DATA_DIR / "collections"))
 
 
+_opened_early: dict[tuple, Explorer] = {}  # until the first visitor asks for it
+
+
 @st.cache_resource(max_entries=4, show_spinner="Opening the collection")
-def _open(name: str, place: str, version: int) -> Explorer:
+def _open(name: str, folder: str, version: int) -> Explorer:
     """Return an open collection; a rebuilt one has a new version."""
-    return open_explorer(name, Path(place))
+    early = _opened_early.pop((name, folder, version), None)
+    return early or open_explorer(name, Path(folder))
+
+
+def _key(name: str) -> tuple[str, str, int]:
+    """Return what names the current version of a collection."""
+    pointer = root() / f"{name}.current"
+    version = pointer.stat().st_mtime_ns if pointer.exists() else 0
+    return name, str(root()), version
 
 
 def open_collection(name: str) -> Explorer:
     """Return a collection by name, opened once for all visitors."""
-    pointer = root() / f"{name}.current"
-    version = pointer.stat().st_mtime_ns if pointer.exists() else 0
-    return _open(name, str(root()), version)
+    return _open(*_key(name))
+
+
+def open_early() -> Explorer | None:
+    """Open the collection that a server shows first; None where there is none."""
+    name = _preferred(list_collections(root()))
+    if name is None:
+        return None
+    explorer = open_explorer(name, root())
+    _opened_early[_key(name)] = explorer
+    return explorer
 
 
 def choose_collection() -> None:
@@ -111,11 +130,6 @@ def chosen_explorer() -> Explorer:
     story.show(explorer)
     link.settle(explorer)
     return explorer
-
-
-def num_timesteps(explorer: Explorer) -> int:
-    """Return T, the number of noise levels of a collection's model."""
-    return int(explorer.provenance["settings"]["model"]["num_train_timesteps"])
 
 
 def show_credits(explorer: Explorer) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.helpers.server import ROOT
 
-HEAVY = ("torch", "numba", "diffusers", "open_clip")
+HEAVY = ("torch", "numba", "diffusers", "open_clip", "scipy.optimize", "scipy.stats")
 PAGES = sorted((ROOT / "pages").glob("*.py"))
 
 # Draws the first page as a visitor gets it; the model is not loaded beside it.
@@ -27,7 +27,6 @@ def run(path):
 
 runner._mpa_v1 = run
 Explorer.wake = lambda self: None
-Explorer.method_facts = Explorer.wake  # asked by the queue, beside the page
 Explorer.device_name = "CPU"  # a card is named by torch
 app = AppTest.from_file(os.path.abspath("visit.py"), default_timeout=120).run()
 shown = [tile for key in ("lens_0", "lens_1") for tile in [app.session_state[key]]]
@@ -81,6 +80,35 @@ def test_the_first_page_is_drawn_without_what_takes_seconds_to_load(tiny_collect
     )
     assert count == 2 and errors == []
     assert not [name for name in HEAVY if name in names]
+
+
+# What a server does at its start, and how long the first collection takes after it.
+PREPARED = """
+import json, sys
+from pages.parts import shared, warm_up
+warm_up._prepare_pages()
+opened = list(shared._opened_early.values())
+again = shared.open_collection(opened[0].name)
+known = [name in vars(again) for name in ("resemblance", "clearest_sample")]
+print(json.dumps([len(opened), again is opened[0], known, sorted(sys.modules)]))
+"""
+
+
+def test_a_server_opens_the_first_collection_before_anybody_asks(tiny_collection):
+    """Once, for whoever comes first; without the model."""
+    count, same, known, names = loaded(
+        PREPARED, AFTERIMAGE_COLLECTIONS=str(tiny_collection)
+    )
+    assert (count, same, known) == (1, True, [True, True])
+    assert not [name for name in HEAVY if name in names]
+    parts = {f"pages.parts.{file.stem}" for file in (ROOT / "pages/parts").glob("*.py")}
+    assert parts - {"pages.parts.__init__"} <= set(names)
+
+
+def test_a_server_without_a_collection_begins_all_the_same(tmp_path):
+    code = "import json\nfrom pages.parts import shared, warm_up\n"
+    code += "warm_up._prepare_pages()\nprint(json.dumps([len(shared._opened_early)]))"
+    assert loaded(code, AFTERIMAGE_COLLECTIONS=str(tmp_path)) == [0]
 
 
 def test_no_list_of_source_files_is_shown():

@@ -210,7 +210,7 @@ def test_the_clearest_sample_is_nearest_to_a_training_picture(tiny_explorer):
         ).scores.max()
         for sample in tiny_explorer.gallery.index
     }
-    assert tiny_explorer.clearest_sample() == max(clearness, key=clearness.get)
+    assert tiny_explorer.clearest_sample == max(clearness, key=clearness.get)
 
 
 def test_asking_for_early_scores_changes_no_bit_of_the_answer(tiny_collection):

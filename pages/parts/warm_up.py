@@ -1,0 +1,36 @@
+"""What a server loads before anybody asks for it, so that nobody waits for it.
+
+At the server's start what pages show without the model: the browser needs a second for
+itself then. The model a moment after a page was drawn, while its visitor looks at it.
+"""
+
+import importlib
+import pkgutil
+import threading
+from contextlib import suppress
+
+REST = 2.0  # seconds from a page's end to the model; the browser draws meanwhile
+
+
+def prepare_pages() -> None:
+    """Begin to load what the first page needs, in a thread of its own."""
+    threading.Thread(target=_prepare_pages, daemon=True).start()
+
+
+def _prepare_pages() -> None:
+    """Import every part of a page, and open the collection that is shown first."""
+    from pages import parts
+
+    for module in pkgutil.iter_modules(parts.__path__, f"{parts.__name__}."):
+        importlib.import_module(module.name)
+    with suppress(LookupError, ValueError):  # said to the visitor who asks for it
+        if explorer := parts.shared.open_early():
+            _ = explorer.resemblance, explorer.clearest_sample
+
+
+def wake_soon(explorer) -> None:
+    """Let the model be loaded once the page that asks for it has been drawn."""
+    if not explorer.awake:
+        timer = threading.Timer(REST, explorer.wake)
+        timer.daemon = True
+        timer.start()

@@ -12,7 +12,7 @@ training loss's own gradients.
 
 Weights that are shared over positions are treated as K-FAC-expand does, the paper's
 recommendation, or as K-FAC-reduce (Eschenhagen et al. 2023). Data augmentation is part
-of the outer expectation: every draw mirrors its picture or not; for GGN^loss with
+of the outer expectation: every draw mirrors its image or not; for GGN^loss with
 reduce, whose average over draws comes before the outer product, it is part of the loss
 (App. "Handling of data augmentations").
 """

@@ -93,14 +93,14 @@ def _keeps_size(module: nn.Module) -> bool:
 
 
 def _shift_moments(x: Tensor) -> dict[str, Tensor]:
-    """Return the sums over a batch of pictures (B, C, H, W).
+    """Return the sums over a batch of images (B, C, H, W).
 
     Returns:
         "shifts" (C, C, 3, 5): at [:, :, i, j + 2] the sum over pixels p of x(p) x(p +
         (i, j))^T. "edge_rows" (2, 3, C, C): the same within the first and the last row,
         for differences (0, 0..2). "edge_columns" (2, 3, C, C): within the first and the
         last column, for (0..2, 0). "corners" (2, 2, C, C): of the four corners. "image"
-        (C, H, W): the sum of the pictures. "count": pixels.
+        (C, H, W): the sum of the images. "count": pixels.
     """
     channels = x.shape[1]
     corners = x[:, :, [0, 0, -1, -1], [0, -1, 0, -1]].permute(2, 1, 0)  # (4, C, B)
@@ -128,8 +128,8 @@ def _line_products(lines: Tensor) -> Tensor:
 def _set_patch_products(products: Tensor, moments: dict[str, Tensor]) -> None:
     """Set a matrix (9C, 9C) to the sum of a a^T over patches.
 
-    An offset of -1 leaves out the picture's last row, one of +1 the first; the zeros
-    around the picture see to all pairs of different offsets.
+    An offset of -1 leaves out the image's last row, one of +1 the first; the zeros
+    around the image see to all pairs of different offsets.
     """
     shifts = moments["shifts"].permute(2, 3, 0, 1)  # (3, 5, C, C)
     channels = shifts.shape[-1]

@@ -1,6 +1,6 @@
-"""Bytes from anywhere become an upright RGB picture, or a sentence saying why not.
+"""Bytes from anywhere become an upright RGB image, or a sentence saying why not.
 
-What a file is, is decided by its content. A picture is decoded once, then brought to
+What a file is, is decided by its content. An image is decoded once, then brought to
 RGB block by block and made smaller on the way: whatever a file holds, reading it takes
 less than 300 MB (`tests/benchmarks/results/pictures.json`).
 """
@@ -20,7 +20,7 @@ PIXELS_VARIABLE = "AFTERIMAGE_MAX_PIXELS"  # another number in place of MAX_PIXE
 
 # The kinds that are read, and the share of MAX_PIXELS that each may have: a decoder
 # takes from 4 bytes a pixel (PNG) to 25 (JPEG 2000). Not among them are kinds that run
-# other programs (EPS), and those that hold a picture larger than their header (ICO).
+# other programs (EPS), and those that hold an image larger than their header (ICO).
 KINDS = {
     "PNG": 1.0,
     "JPEG": 1.0,
@@ -44,19 +44,19 @@ START = 16  # bytes by which Pillow tells what a file may be
 PROGRESSIVE = 0.5  # of a JPEG that holds all coefficients until its end
 NAMES = "PNG, JPEG, WebP, AVIF, GIF, BMP, TIFF, JPEG 2000 or PPM"
 
-SIDE = 1024  # pixels; a picture of twice that is made smaller while it is converted
+SIDE = 1024  # pixels; an image of twice that is made smaller while it is converted
 BLOCK = 1 << 20  # pixels that are converted at a time
 ORIENTATION = 0x0112  # EXIF
 
-# What the colours of a picture in one of these modes may mean.
+# What the colours of an image in one of these modes may mean.
 SPACES = {"GRAY": "L", "RGB ": "RGB", "CMYK": "CMYK", "Lab ": "LAB"}
 
 
 def max_pixels() -> int:
-    """Return the most pixels that a picture may have.
+    """Return the most pixels that an image may have.
 
     Raises:
-        ValueError: If the environment says something else than a number.
+        ValueError: If the environment says anything but a number.
     """
     wanted = os.environ.get(PIXELS_VARIABLE, str(MAX_PIXELS))
     if not wanted.isdecimal() or int(wanted) == 0:
@@ -68,39 +68,39 @@ def max_pixels() -> int:
 
 
 def open_picture(data: bytes) -> Image.Image:
-    """Return the first frame as an upright RGB picture on white.
+    """Return the first frame as an upright RGB image on white.
 
-    A picture of more than two times `SIDE` pixels comes back smaller, with at least
+    An image of more than two times `SIDE` pixels comes back smaller, with at least
     `SIDE` pixels on its longer side. Colours are those of its profile, in sRGB.
 
     Raises:
-        ValueError: If the bytes are not a picture that can be read, in one plain
+        ValueError: If the bytes are not an image that can be read, in one plain
             sentence.
     """
     if not data:
         raise ValueError(
-            "The file is empty. Choose a picture, for example a PNG or JPEG."
+            "The file is empty. Choose an image, for example a PNG or JPEG."
         )
     if len(data) > MAX_BYTES:
         raise ValueError(too_large(len(data)))
     most = max_pixels()
     with _plain_errors(most):
-        picture = Image.open(io.BytesIO(data), formats=list(KINDS))
-        progressive = "progressive" in picture.info
-    # Pillow calls a JPEG with a second picture inside, as phones make them, MPO.
-    kind = "JPEG" if picture.format == "MPO" else picture.format
+        image = Image.open(io.BytesIO(data), formats=list(KINDS))
+        progressive = "progressive" in image.info
+    # Pillow calls a JPEG with a second image inside, as phones make them, MPO.
+    kind = "JPEG" if image.format == "MPO" else image.format
     share = min(KINDS[kind], PROGRESSIVE if progressive else 1.0)
-    if picture.width * picture.height > share * most:
+    if image.width * image.height > share * most:
         raise ValueError(_too_many(share * most, kind))
     with _plain_errors(most):
-        factor = _factor(picture.size)
+        factor = _factor(image.size)
         # JPEG can be decoded at a half, a quarter or an eighth of its size.
-        picture.draft(None, tuple(max(1, side // factor) for side in picture.size))
-        picture.load()
-        orientation = _orientation(picture)
-    white = _white_value(picture)
+        image.draft(None, tuple(max(1, side // factor) for side in image.size))
+        image.load()
+        orientation = _orientation(image)
+    white = _white_value(image)
     with _plain_errors(most):
-        upright = _reduced(picture, white)
+        upright = _reduced(image, white)
         upright.getexif()[ORIENTATION] = orientation
         return ImageOps.exif_transpose(upright)
 
@@ -115,15 +115,15 @@ def may_be_picture(start: bytes) -> bool:
 
 
 def frames_note(data: bytes) -> str:
-    """Return which one of several pictures in a file is read, "" where there is one."""
+    """Return which one of several images in a file is read, "" where there is one."""
     try:
-        picture = Image.open(io.BytesIO(data), formats=list(KINDS))
-        several = picture.format != "MPO" and getattr(picture, "is_animated", False)
+        image = Image.open(io.BytesIO(data), formats=list(KINDS))
+        several = image.format != "MPO" and getattr(image, "is_animated", False)
     except Exception:  # as in `_plain_errors`; `open_picture` says what is wrong
         return ""
     if not several:
         return ""
-    one = "page" if picture.format == "TIFF" else "frame of an animation"
+    one = "page" if image.format == "TIFF" else "frame of an animation"
     return f"the first {one}"
 
 
@@ -141,11 +141,11 @@ def _plain_errors(most: int) -> Iterator[None]:
         yield
     except Image.DecompressionBombError:  # Pillow's own limit
         raise ValueError(_too_many(most)) from None
-    # Not only OSError: for bytes that are no picture Pillow raises what its parsers
+    # Not only OSError: for bytes that are not an image Pillow raises what its parsers
     # happen to meet, from IndexError to struct.error.
     except Exception as error:
         raise ValueError(
-            "The file could not be read as a picture; it may be damaged or of another "
+            "The file could not be read as an image; it may be damaged or of another "
             f"kind, such as HEIC or SVG. Choose a {NAMES} file."
         ) from error
 
@@ -161,56 +161,56 @@ def too_large(size: int) -> str:
 def _too_many(most: float, kind: str = "") -> str:
     of = f"of a {kind} file like this " if kind else ""
     return (
-        f"The picture has more pixels than the {most / 1e6:.3g} million that {of}can "
+        f"The image has more pixels than the {most / 1e6:.3g} million that {of}can "
         "be read. Save a smaller copy and choose that."
     )
 
 
 def _factor(size: tuple[int, int]) -> int:
-    """Return how many times smaller a picture can be made at once."""
+    """Return how many times smaller an image can be made at once."""
     return max(1, max(size) // SIDE)
 
 
-def _orientation(picture: Image.Image) -> int:
+def _orientation(image: Image.Image) -> int:
     """Return how the camera was held, 1 for upright."""
     try:
-        return picture.getexif().get(ORIENTATION, 1)
-    except Exception:  # damaged facts about a picture do not make it unreadable
+        return image.getexif().get(ORIENTATION, 1)
+    except Exception:  # damaged facts about an image do not make it unreadable
         return 1
 
 
-def _white_value(picture: Image.Image) -> float:
-    """Return the number that stands for white in a picture of numbers.
+def _white_value(image: Image.Image) -> float:
+    """Return the number that stands for white in an image of numbers.
 
     Whole numbers of 32 bits and fractions have no white of their own: the smallest of
     1 (fractions only), 255 and 65535 that no number exceeds is taken.
 
     Raises:
-        ValueError: If there are numbers beyond 16 bits, or that are none.
+        ValueError: If there are numbers beyond 16 bits, or some that are not numbers.
     """
-    if picture.mode not in ("I", "F"):
-        return 65535.0 if picture.mode.startswith("I;16") else 255.0
-    if picture.mode == "I" and picture.format in ("PNG", "PPM"):
+    if image.mode not in ("I", "F"):
+        return 65535.0 if image.mode.startswith("I;16") else 255.0
+    if image.mode == "I" and image.format in ("PNG", "PPM"):
         return 65535.0  # their decoders say so
-    if picture.mode == "F" and not np.isfinite(np.asarray(picture)).all():
+    if image.mode == "F" and not np.isfinite(np.asarray(image)).all():
         raise ValueError(
-            "Some pixels of the picture are not finite numbers. Save it as a PNG or "
+            "Some pixels of the image are not finite numbers. Save it as a PNG or "
             "JPEG and choose that."
         )
-    highest = picture.getextrema()[1]
-    for white in (1.0, 255.0, 65535.0) if picture.mode == "F" else (255.0, 65535.0):
+    highest = image.getextrema()[1]
+    for white in (1.0, 255.0, 65535.0) if image.mode == "F" else (255.0, 65535.0):
         if highest <= white:
             return white
     raise ValueError(
-        f"The pixels of the picture go up to {highest:g}; numbers up to 65535 (16 "
+        f"The pixels of the image go up to {highest:g}; numbers up to 65535 (16 "
         "bits) can be read. Save it as a PNG or JPEG and choose that."
     )
 
 
-def _reduced(picture: Image.Image, white: float) -> Image.Image:
-    """Return a decoded picture in RGB, as many times smaller as `_factor` says."""
-    factor, to_rgb = _factor(picture.size), _colours(picture)
-    width, height = picture.size
+def _reduced(image: Image.Image, white: float) -> Image.Image:
+    """Return a decoded image in RGB, as many times smaller as `_factor` says."""
+    factor, to_rgb = _factor(image.size), _colours(image)
+    width, height = image.size
     # Blocks end at multiples of the factor, so that they fit together when reduced.
     across = max(factor, BLOCK // min(factor, height) // factor * factor)
     down = max(factor, BLOCK // min(across, width) // factor * factor)
@@ -218,35 +218,35 @@ def _reduced(picture: Image.Image, white: float) -> Image.Image:
     for top in range(0, height, down):
         for left in range(0, width, across):
             box = left, top, min(left + across, width), min(top + down, height)
-            block = to_rgb(_opaque(picture.crop(box), white))
+            block = to_rgb(_opaque(image.crop(box), white))
             small.paste(block.reduce(factor), (left // factor, top // factor))
     return small
 
 
-def _opaque(picture: Image.Image, white: float) -> Image.Image:
-    """Return a picture of 8 bits without transparency: see-through parts are white."""
-    if picture.mode.startswith(("I", "F")):
-        values = np.asarray(picture, dtype=np.float64)
-        # Of a grey picture of 16 bits one value may be the see-through one.
-        clear = values == picture.info.get("transparency", -1)
+def _opaque(image: Image.Image, white: float) -> Image.Image:
+    """Return an image of 8 bits without transparency: transparent parts are white."""
+    if image.mode.startswith(("I", "F")):
+        values = np.asarray(image, dtype=np.float64)
+        # Of a grey image of 16 bits one value may be the transparent one.
+        clear = values == image.info.get("transparency", -1)
         values = np.where(clear, white, values) * (255.0 / white)
         return Image.fromarray(values.clip(0, 255).round().astype(np.uint8))
-    if picture.has_transparency_data:
-        picture = picture.convert("RGBA")
-        paper = Image.new("RGBA", picture.size, "white")
-        return Image.alpha_composite(paper, picture).convert("RGB")
-    if picture.mode in SPACES.values():
-        return picture
-    return picture.convert("RGB")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        paper = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(paper, image).convert("RGB")
+    if image.mode in SPACES.values():
+        return image
+    return image.convert("RGB")
 
 
-def _colours(picture: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """Return what turns the colours of a picture into RGB.
+def _colours(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
+    """Return what turns the colours of an image into RGB.
 
     A profile that is damaged or of another colour space is passed over, as browsers do.
     """
-    data = picture.info.get("icc_profile")
-    if picture.mode == "LAB":
+    data = image.info.get("icc_profile")
+    if image.mode == "LAB":
         source = ImageCms.createProfile("LAB")
     elif data:
         source = io.BytesIO(data)
@@ -255,7 +255,7 @@ def _colours(picture: Image.Image) -> Callable[[Image.Image], Image.Image]:
     try:
         profile = ImageCms.ImageCmsProfile(source)
         mode = SPACES[profile.profile.xcolor_space]
-        if mode != picture.mode and {mode, picture.mode} & {"CMYK", "LAB"}:
+        if mode != image.mode and {mode, image.mode} & {"CMYK", "LAB"}:
             return _plain_rgb
         transform = ImageCms.buildTransform(
             profile, ImageCms.createProfile("sRGB"), mode, "RGB"
@@ -265,17 +265,17 @@ def _colours(picture: Image.Image) -> Callable[[Image.Image], Image.Image]:
     return lambda block: ImageCms.applyTransform(block.convert(mode), transform)
 
 
-def _plain_rgb(picture: Image.Image) -> Image.Image:
-    return picture.convert("RGB")
+def _plain_rgb(image: Image.Image) -> Image.Image:
+    return image.convert("RGB")
 
 
-def fit_square(picture: Image.Image, size: int) -> Image.Image:
-    """Return the whole picture, centred on white, scaled to `size` x `size` pixels."""
-    if picture.size == (size, size):
-        return picture
-    scale = size / max(picture.size)
-    inner = tuple(max(1, round(side * scale)) for side in picture.size)
-    resized = picture.resize(inner, Image.Resampling.LANCZOS)
+def fit_square(image: Image.Image, size: int) -> Image.Image:
+    """Return the whole image, centred on white, scaled to `size` x `size` pixels."""
+    if image.size == (size, size):
+        return image
+    scale = size / max(image.size)
+    inner = tuple(max(1, round(side * scale)) for side in image.size)
+    resized = image.resize(inner, Image.Resampling.LANCZOS)
     square = Image.new("RGB", (size, size), "white")
     square.paste(resized, ((size - inner[0]) // 2, (size - inner[1]) // 2))
     return square
@@ -284,17 +284,17 @@ def fit_square(picture: Image.Image, size: int) -> Image.Image:
 def decode_picture(data: bytes, size: tuple[int, int, int]) -> np.ndarray:
     """Return file bytes as uint8 pixels of shape (C, H, W), with C of 1 or 3 and H = W.
 
-    Bytes that are no readable picture are a ValueError, as in `open_picture`.
+    Bytes that are not a readable image raise ValueError, as in `open_picture`.
     """
     channels, height, _ = size
-    picture = fit_square(open_picture(data), height)
+    image = fit_square(open_picture(data), height)
     if channels == 1:
-        return np.asarray(picture.convert("L"), dtype=np.uint8)[None]
-    return np.asarray(picture, dtype=np.uint8).transpose(2, 0, 1)
+        return np.asarray(image.convert("L"), dtype=np.uint8)[None]
+    return np.asarray(image, dtype=np.uint8).transpose(2, 0, 1)
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
-    """Return uint8 pixels of shape (C, H, W) as a PIL picture."""
+    """Return uint8 pixels of shape (C, H, W) as a PIL image."""
     return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
 
 
@@ -317,16 +317,16 @@ def png(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def enlarged(picture: bytes, size: int = 512) -> bytes:
-    """Return a small picture at a size where a screen shows it without blur.
+def enlarged(data: bytes, size: int = 512) -> bytes:
+    """Return a small image at a size where a screen shows it without blur.
 
     Args:
-        picture: An image file.
-        size: Pixels of the longer side; larger pictures stay as they are.
+        data: An image file.
+        size: Pixels of the longer side; larger images stay as they are.
     """
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    image = Image.open(io.BytesIO(data)).convert("RGB")
     if max(image.size) >= size:
-        return picture
+        return data
     times = size / max(image.size)
     target = (round(image.width * times), round(image.height * times))
     file = io.BytesIO()
@@ -337,7 +337,7 @@ def enlarged(picture: bytes, size: int = 512) -> bytes:
     return file.getvalue()
 
 
-def data_uri(picture: bytes) -> str:
+def data_uri(data: bytes) -> str:
     """Return a PNG or JPEG file as text that an image element can show."""
-    kind = "jpeg" if picture.startswith(JPEG) else "png"
-    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()
+    kind = "jpeg" if data.startswith(JPEG) else "png"
+    return f"data:image/{kind};base64," + base64.b64encode(data).decode()

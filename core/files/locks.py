@@ -34,7 +34,7 @@ def take_lock(path: Path, busy: str) -> BaseFileLock:
 def free_lock(lock: BaseFileLock) -> None:
     """Let others take a lock, and remove its file.
 
-    While it is held nobody else can have it, and whoever waits on the removed file
+    While it is held no other process can have it. One that waits on the removed file
     tries again with a new one.
     """
     if lock.is_locked:
@@ -46,7 +46,7 @@ def free_lock(lock: BaseFileLock) -> None:
 def alone(path: Path, busy: str) -> Iterator[None]:
     """Hold a lock for a `with` block; see `take_lock`.
 
-    Folders on the way to it are made, and go again where nothing was put into them.
+    Missing folders on the way to it are made, and removed again if they stay empty.
 
     Yields:
         Nothing.

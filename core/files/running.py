@@ -1,8 +1,8 @@
-"""What is being made in a folder of collections right now, for those who look on.
+"""What is being made in a folder of collections right now, for observers.
 
-A command at work keeps a small hidden file there, `.NAME.PROCESS.running`, and takes it
-away at its end. One that was killed leaves it behind: its process is gone, or has said
-nothing for long, and the file counts no more.
+A command at work keeps a small hidden file there, `.NAME.PROCESS.running`, and removes
+it at its end. A killed one leaves it behind. The file is ignored once its process is
+gone or has been silent for long.
 """
 
 import json
@@ -35,7 +35,7 @@ class Running:
         seconds_left: Of this stage; None while unknown.
         started: When the command began, seconds since 1970.
         process: Its number on its machine.
-        born: When that process started, seconds since 1970; numbers are given again.
+        born: When that process started, seconds since 1970; numbers are reused.
         machine: The name of that machine.
     """
 
@@ -60,7 +60,7 @@ KINDS = {field.name: field.type for field in fields(Running)}
 
 
 class Announcement:
-    """The file of this process, written anew now and then.
+    """The file of this process, rewritten now and then.
 
     Args:
         folder: Of the collections.
@@ -103,12 +103,12 @@ class Announcement:
             "seconds_left": seconds_left,
         }
         part = self._path.with_name(self._path.name + ".part")
-        with suppress(OSError):  # no `written_whole`: waiting for the disk takes long
+        with suppress(OSError):  # not `written_whole`: waiting for the disk takes long
             part.write_text(json.dumps(values))
             os.replace(part, self._path)
 
     def end(self) -> None:
-        """Take the file away."""
+        """Remove the file."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from core.files.whole import Damaged, written_whole
 
 CHECKSUM = b"sha256"
-# What reading a damaged table may end in; Arrow has errors that are none of the others.
+# Errors of reading a damaged table; Arrow has some that are not among the others.
 DAMAGE = (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException)
 
 
@@ -29,7 +29,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """Return a table, every cell as it was written.
 
     Raises:
-        Damaged: If it is not whole. A table of before there were checksums has none.
+        Damaged: If it is not whole. Tables older than checksums have none.
     """
     try:
         found = pq.read_table(path, partitioning=None)

@@ -16,7 +16,7 @@ import pandas as pd
 # How a spreadsheet's formula begins; the last four are the signs of East Asian width.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 INVISIBLE = " \t\r\n\v\f\u00a0\u200b\ufeff"  # a spreadsheet may drop these first
-# Controls, halves of letters, and what turns the direction of the text around it.
+# Controls, halves of letters, and characters that turn the direction of text.
 OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 UNKNOWN = "\ufffd"  # stands for what must not be obeyed
 

@@ -1,4 +1,4 @@
-"""Writing a file so that it is there whole or not at all, and what to say if it is not.
+"""Writing a file whole or not at all, and what to say when that fails.
 
 Knows nothing of what the files hold.
 """
@@ -22,11 +22,11 @@ class Damaged(Exception):
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Write a file in place of another; nothing is left of one that did not get whole.
+    """Write a file in place of another; a partly written one is removed.
 
-    A kill at any moment leaves the old file or the new one, which may be read by whom
-    the old one was. A link leads to what is written; a device, a pipe or an open file
-    is no file to put another in place of, and is written into.
+    A kill at any moment leaves the old file or the new one, with the
+    old one's permissions. A link leads to what is written; a device, a pipe or an open
+    file cannot be replaced, so it is written into.
 
     Yields:
         What to write into.
@@ -79,7 +79,7 @@ def _opened_stream(path: Path) -> BinaryIO:
 
 @contextmanager
 def made_folders(folder: Path) -> Iterator[None]:
-    """Make a folder for a `with` block; what was made goes again if it stays empty.
+    """Make a folder for a `with` block; folders that stay empty are removed.
 
     Yields:
         Nothing.
@@ -95,7 +95,7 @@ def made_folders(folder: Path) -> Iterator[None]:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Make a file as long as that, with its room taken where the system can.
+    """Make a file of a size, and take its room on the disk where the system can.
 
     Where the disk is full this is an OSError. Without the room, writing to the file as
     to memory would end the process.

@@ -55,7 +55,7 @@ def precondition(
     """Return rotated queries (..., P) over (eigenvalue + damping).
 
     All that a lens changes is in here: EK-FAC's or K-FAC's eigenvalues and any damping
-    rank anew by this and a reading of the index. The index is asked with the result
+    rank again by this and one reading of the index. The index is asked with the result
     times `balance`, a sketch with the result times what its vectors were divided by.
 
     Args:
@@ -248,7 +248,7 @@ class GradientIndex:
         return self.num_examples * sum(self._widths().values())
 
     def pieces(self, num_bytes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield codes and scales of consecutive examples, not much more than so long.
+        """Yield codes and scales of consecutive examples, of about a given size.
 
         A piece never crosses a shard and holds at least one example.
         """
@@ -276,7 +276,7 @@ class GradientIndex:
             piece_bytes: Of codes between two calls of `on_rows`.
         """
         queries, threads = queries.cpu().contiguous().numpy(), torch.get_num_threads()
-        # Each thread takes whole pieces: of a million pictures there are thousands of
+        # Each thread takes whole pieces: of a million images there are thousands of
         # shards, and dividing every one took several times as long as reading it.
         share = -(-self.num_examples // (2 * threads)) * self._widths()["codes"]
         pieces, parts, done = self.pieces(min(piece_bytes, share)), [], 0

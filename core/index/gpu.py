@@ -1,4 +1,4 @@
-"""The full index on a GPU: resident where it fits, else streamed past the queries.
+"""The full index on a GPU: resident where it fits, otherwise streamed.
 
 Streaming copies the next examples from page-locked memory on a stream of its own while
 the present ones are multiplied. On a CPU the same code runs without streams; there

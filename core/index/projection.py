@@ -72,7 +72,7 @@ def make_projection(kind: str, num_params: int, dim: int, seed: int) -> Projecti
         seed: The collection's.
 
     Raises:
-        ValueError: If there is no such kind, or the dimension is out of range.
+        ValueError: If the kind is unknown or the dimension is out of range.
     """
     if kind not in PROJECTIONS:
         raise ValueError(

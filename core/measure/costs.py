@@ -1,9 +1,9 @@
-"""What is measured of a picture: a cost, in squared errors or in nats.
+"""What is measured of an image: a cost, in squared errors or in nats.
 
 All measurements are costs, so that a positive influence always reads "removing it
 raises the cost". The loss, the noise loss and the negative ELBO are means over
 timesteps and noise, estimated from draws: each is a function that returns one cost per
-draw. The trajectory's is a sum over the steps that drew the picture, without Monte
+draw. The trajectory's is a sum over the steps that made the image, without Monte
 Carlo error. Holds the terms of Ho et al. (2020), eq. 5. Knows nothing about gradients.
 """
 
@@ -55,7 +55,7 @@ def noise_loss(
     """Return the squared error of the predicted noise (Eq. 2) at every draw, (S,).
 
     The paper's loss for any model. It differs from `loss` for one that was trained to
-    predict something else, by a factor that depends on the timestep alone. The
+    predict another target, by a factor that depends on the timestep alone. The
     arguments are those of `loss`.
     """
     errors = denoiser.noise_errors(*noising(denoiser, x_0, label, draws))
@@ -77,13 +77,13 @@ def elbo(
     from draws, that constant would drown the rest, thousands of nats in one timestep.
 
     The reverse process has the large variance, beta_t, as in the paper's code: the
-    small one is that of a single known picture, and a model that is unsure between
-    pictures pays for it at every step. Its predictions are not clipped, though sampling
+    small one is that of a single known image, and a model that is unsure between
+    images pays for it at every step. Its predictions are not clipped, though sampling
     may clip them: then each term is the noise loss times `elbo_weights`, and no
     gradient is cut off.
 
     The last step, to x_0, is a distribution over 8-bit values for a pixel model, so the
-    bound is that of the probability of the picture as it is stored; x_0 is rounded to
+    bound is that of the probability of the image as it is stored; x_0 is rounded to
     the values. The paper's code cuts these probabilities at 1e-12; here they are exact
     in the tails. For a latent model it is a normal density, the continuous limit:
     latents lie on no grid, so the bound is that of a density of the latents and may be
@@ -117,7 +117,7 @@ def elbo_constant(denoiser: Denoiser, x_0: Tensor, mask: Tensor | None = None) -
 
 
 def _stored(denoiser: Denoiser, x_0: Tensor) -> Tensor:
-    """Return the 8-bit values of a pixel model's picture; latents as they are."""
+    """Return the 8-bit values of a pixel model's image; latents as they are."""
     if denoiser.autoencoder is not None:
         return x_0
     return (((x_0 + 1) * 127.5).round() / 127.5 - 1).clamp(-1, 1)
@@ -167,10 +167,10 @@ def elbo_weights(denoiser: Denoiser) -> Tensor:
 
 
 def noise_weights(denoiser: Denoiser) -> dict[str, Tensor]:
-    """Return what each timestep counts for in each measurement of draws.
+    """Return the weight of each timestep in each measurement of draws.
 
-    Measurements differ in how much they make of the same squared error of the predicted
-    noise. The weights of a measurement are scaled to add up to one.
+    Measurements weigh the same squared error of the predicted noise differently. The
+    weights of a measurement are scaled to add up to one.
 
     Returns:
         Shape (T,), float64, by the name of the measurement.

@@ -54,7 +54,7 @@ class Draws:
         drop_label: Whether the class label is replaced by the null label, shape (S,);
             with several conditions which of them
             (`core.model.conditions.SummedEmbedding`).
-        flip: Whether the picture is mirrored, shape (S,).
+        flip: Whether the image is mirrored, shape (S,).
         weights: Factors of the costs, shape (S,), float32: the mean of weight times
             cost estimates the mean over all timesteps. Ones for a uniform proposal.
     """
@@ -120,12 +120,12 @@ def cosine_basis(size: int) -> Tensor:
 def orthogonal_noise(
     num_draws: int, shape: tuple[int, ...], generator: torch.Generator
 ) -> Tensor:
-    """Return standard normal pictures that are orthogonal to each other, band by band.
+    """Return standard normal images that are orthogonal to each other, band by band.
 
     The coordinates are the cosine coefficients of the channels, by frequency, in blocks
     of as many as there are draws. In each block the draws point in the orthogonal
     directions of a uniformly random rotation, with stratified lengths: alone, each
-    picture is standard normal; together they cover the coarse structure evenly, to
+    image is standard normal; together they cover the coarse structure evenly, to
     which a denoiser is most sensitive.
 
     Args:
@@ -172,8 +172,8 @@ def drop_codes(uniform: Tensor, shares: tuple[float, ...]) -> Tensor:
         shares: How often the whole label is dropped, and each part alone.
 
     Returns:
-        Shape (S,): whether, if there is one share; else 0 for nothing, or the number of
-        the share, counted from 1.
+        Shape (S,): whether, if there is one share; otherwise 0 for nothing, or the
+        number of the share, counted from 1.
     """
     if len(shares) == 1:
         return uniform < shares[0]
@@ -214,8 +214,8 @@ def one_fold(
 
     Draws come in antithetic pairs: the same timestep, label and mirror, and opposite
     noise, so the part of the gradient that is odd in the noise, such as the product of
-    picture and noise, cancels. Of an odd number a random one has no partner. Labels are
-    dropped and pictures mirrored at regular intervals. Each draw by itself is
+    image and noise, cancels. Of an odd number a random one has no partner. Labels are
+    dropped and images mirrored at regular intervals. Each draw by itself is
     distributed as in training, so no expectation changes.
     """
     num_pairs = (num_draws + 1) // 2
@@ -252,7 +252,7 @@ def make_draws(
         generator: Source of every number drawn.
         label_dropout: Probability of the null label; of it and of each part that is
             dropped alone, for a model of several conditions.
-        flip: Whether to mirror half of the pictures.
+        flip: Whether to mirror half of the images.
         timestep_range: Half-open range of timesteps; None means [0, T).
         num_folds: Draws [f S/F, (f+1) S/F) form fold f, a complete estimate by itself.
         proposal: How often each timestep is drawn, positive, shape (T,), only ratios

@@ -1,7 +1,7 @@
-"""The log-probability of a picture under the probability-flow ODE: its value only.
+"""The log-probability of an image under the probability-flow ODE: its value only.
 
 Song et al. (2021), as in the paper's appendix: the deterministic sampler is a
-continuous flow, so the density it gives a picture is that of the noise the picture
+continuous flow, so the density it gives an image is that of the noise the image
 flows to, times the change of volume on the way. The trace that this needs is
 Hutchinson's estimate. Taking a gradient would mean differentiating the solver, so
 influence is asked of the other measurements.
@@ -32,17 +32,17 @@ def log_probability(
 ) -> tuple[float, float]:
     """Return log p(x_0) of the flow in nats, and its Monte Carlo standard error.
 
-    Larger is more probable: unlike the measurements with gradients this is no cost.
+    Larger is more probable: unlike the measurements with gradients this is not a cost.
 
     The flow starts at the noise of timestep 0, whose density it gives, because the
     model was trained on nothing cleaner; it ends at the last timestep, as a standard
     normal. For a pixel model every draw adds other uniform noise of one 8-bit step to
-    the picture, and the result is a lower bound of the probability of the stored
-    picture. For a latent model it is a density of the latents, of either sign.
+    the image, and the result is a lower bound of the probability of the stored
+    image. For a latent model it is a density of the latents, of either sign.
 
     Args:
         denoiser: The model.
-        subject: The picture and its label. How it was sampled does not matter.
+        subject: The image and its label. How it was sampled does not matter.
         seed: The collection's seed.
         num_draws: Draws of dequantisation and of the trace's random signs, solved
             together; at least 2 for a standard error.

@@ -33,13 +33,13 @@ def region_mask(
         box: x0, y0, x1, y1 in image pixels, half-open.
 
     Raises:
-        ValueError: If the box is empty or leaves the picture.
+        ValueError: If the box is empty or leaves the image.
     """
     x0, y0, x1, y1 = box
     cell, (_, height, width) = pixels_per_cell(denoiser), denoiser.shape
     if not (0 <= x0 < x1 <= width * cell and 0 <= y0 < y1 <= height * cell):
         raise ValueError(
-            f"The box {x0},{y0},{x1},{y1} is empty or leaves the picture. Give x0,y0,"
+            f"The box {x0},{y0},{x1},{y1} is empty or leaves the image. Give x0,y0,"
             f"x1,y1 with 0 <= x0 < x1 <= {width * cell} and 0 <= y0 < y1 <= "
             f"{height * cell}."
         )

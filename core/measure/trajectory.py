@@ -1,4 +1,4 @@
-"""The sampling trajectory as a cost: -log p of the steps that drew an image.
+"""The sampling trajectory as a cost: -log p of the steps that made an image.
 
 Sec. 3.3's measurement without Monte Carlo error: a sum over steps, each a normal
 distribution (`core.model.sampling.reverse_conditional`).
@@ -21,7 +21,7 @@ from core.model.sampling import (
 
 @dataclass(frozen=True)
 class PathSteps:
-    """The sampling steps of a picture that have a probability.
+    """The sampling steps of an image that have a probability.
 
     Attributes:
         timesteps: Shape (S,), descending.
@@ -50,18 +50,18 @@ class PathSteps:
 
 
 def path_steps(denoiser: Denoiser, subject: Subject) -> PathSteps:
-    """Return the steps that drew a picture, without those that draw no noise.
+    """Return the steps that made an image, without those that draw no noise.
 
-    The last step draws none, as the samplers end: the picture is a function of the
+    The last step draws none, as the samplers end: the image is a function of the
     state before it and has no density given that state. The probability is then that
-    of all states but the picture itself.
+    of all states but the image itself.
 
     Raises:
         ValueError: If the trajectory is not known, or no step of it drew noise.
     """
     if subject.trajectory is None:
         raise ValueError(
-            "This picture has no sampling trajectory: only one that this model drew "
+            "This image has no sampling trajectory: only one that this model made "
             "does. Ask for its loss or its ELBO instead, or for an approximate path."
         )
     if subject.sampler == "ddim" and subject.eta == 0:
@@ -105,7 +105,7 @@ def path_costs(
 
     Args:
         denoiser: The model.
-        subject: The picture, with its sampler, eta and guidance.
+        subject: The image, with its sampler, eta and guidance.
         steps: Some of its `path_steps`.
         mask: Which entries count, boolean, shape (H, W); None means all.
     """

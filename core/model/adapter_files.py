@@ -1,8 +1,8 @@
 """Files of adapters: what kind each is, and whether a LoRA in it is whole.
 
 People are given adapters of many kinds under the one name LoRA. Which kind a file is
-shows in the names of its tensors; only two small layers around each that is adapted can
-be attributed, and all else is refused by its own name. This file knows nothing of the
+shows in the names of its tensors. Only two small layers around each that is adapted can
+be attributed; anything beyond them is refused by name. This file knows nothing of the
 model that a LoRA belongs to.
 """
 
@@ -67,7 +67,7 @@ def check_adapter(weights: Mapping[str, Tensor], name: str) -> None:
 
     Raises:
         ValueError: If it is of another kind, a tensor is missing or surplus, there are
-            none, or weights are no numbers.
+            none, or weights are not numbers.
     """
     for pattern, said in KINDS:
         if any(re.search(pattern, tensor) for tensor in weights):
@@ -75,17 +75,17 @@ def check_adapter(weights: Mapping[str, Tensor], name: str) -> None:
     if not any("lora" in tensor for tensor in weights):
         if any(WHOLE.match(tensor) for tensor in weights):
             raise ValueError(
-                f"'{name}' holds a whole model and no LoRA. Give it as the model, in "
+                f"'{name}' holds a whole model, not a LoRA. Give it as the model, in "
                 "the folder that `pipeline.save_pretrained` writes."
             )
         first = f" '{next(iter(weights))}'" if weights else " nothing"
-        raise ValueError(f"'{name}' is no LoRA; it holds{first}. {ONLY}")
+        raise ValueError(f"'{name}' is not a LoRA; it holds{first}. {ONLY}")
     check_finite(weights.items(), f"'{name}'")
     _check_pairs(weights, name)
 
 
 def _check_pairs(weights: Mapping[str, Tensor], name: str) -> None:
-    """Refuse small layers without their other, and tensors that are no part of one."""
+    """Refuse small layers without their other, and tensors that are not part of one."""
     found: dict[str, dict[str, str]] = {}
     alphas = []
     for tensor in weights:
@@ -96,7 +96,7 @@ def _check_pairs(weights: Mapping[str, Tensor], name: str) -> None:
             alphas.append(tensor)
         else:
             raise ValueError(
-                f"'{name}' holds '{tensor}', which is no part of a LoRA. {ONLY}"
+                f"'{name}' holds '{tensor}', which is not part of a LoRA. {ONLY}"
             )
     for parts in found.values():
         if len(parts) < 2:

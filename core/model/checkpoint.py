@@ -90,7 +90,7 @@ def denoiser_to_bytes(
 
 
 def exact_half(tensor: Tensor) -> Tensor:
-    """Return a tensor in half precision if that changes no value, else as it is."""
+    """Return a tensor in half precision if that changes no value, otherwise itself."""
     half = tensor.half()
     return half if tensor.is_floating_point() and half.equal(tensor) else tensor
 

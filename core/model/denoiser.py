@@ -20,7 +20,7 @@ from core.model.patch_autoencoder import PatchAutoencoder
 from core.model.prompts import TextConditioned
 
 MOST_AT_ONCE = 256  # noisy examples in one pass
-PASS_BYTES = 8e9  # of what the layers of a large model put out in one pass
+PASS_BYTES = 8e9  # of outputs of a large model's layers in one pass
 AUTOENCODED = 2**20  # pixels through the autoencoder at once, four of 512x512
 
 
@@ -86,7 +86,7 @@ class Denoiser(nn.Module):
         encoded = self.autoencoder.encode(images)
         if isinstance(self.autoencoder, VQModel):
             return encoded.latents
-        # The mean, no sample: the same picture must always have the same x_0.
+        # The mean, not a sample: the same image must always have the same x_0.
         return encoded.latent_dist.mode()
 
     @torch.no_grad()

@@ -97,7 +97,7 @@ def train_adapters_only(model: nn.Module) -> None:
 
 
 def read_lora(folder: Path, unet: nn.Module, text_encoder: nn.Module | None) -> None:
-    """Put a saved LoRA around the layers of a UNet, and freeze all else.
+    """Put a saved LoRA around the layers of a UNet, and freeze the rest.
 
     What it holds for a text encoder goes there, and changes the texts alone.
 
@@ -108,8 +108,8 @@ def read_lora(folder: Path, unet: nn.Module, text_encoder: nn.Module | None) -> 
 
     Raises:
         FileNotFoundError: If there is nothing at the place.
-        ValueError: If it is no LoRA of this UNet, not whole, or of a kind that cannot
-            be attributed.
+        ValueError: If it is not a LoRA of this UNet, not whole, or of a kind that
+            cannot be attributed.
     """
     if not folder.exists():
         raise FileNotFoundError(
@@ -172,7 +172,7 @@ def _read_peft(file: Path, weights: dict, facts: dict, unet: nn.Module, _) -> No
         if (kind := settings.get("peft_type")) == "LORA":
             with quietly():
                 config = LoraConfig.from_pretrained(str(file.parent))
-    except Exception:  # peft raises many kinds, with advice on code
+    except Exception:  # peft raises many kinds, with advice for programmers
         raise ValueError(
             f"{where} cannot be read as peft's settings. Save the LoRA again."
         ) from None
@@ -224,7 +224,7 @@ def _read_diffusers(
         scales = json.loads(facts.get(LORA_ADAPTER_METADATA_KEY, "null"))
         with quietly():
             weights, alphas = Loader.lora_state_dict(weights, unet_config=unet.config)
-    except Exception:  # diffusers raises many kinds, with advice on code
+    except Exception:  # diffusers raises many kinds, with advice for programmers
         raise ValueError(_unfit(file.name)) from None
     if not any(name.startswith(PREFIXES) for name in weights):
         weights = {f"unet.{name}": value for name, value in weights.items()}
@@ -347,8 +347,8 @@ def keep_adapters(model: nn.Module) -> None:
     for name, layer in added.items():
         if not math.isfinite(layer.scale):
             raise ValueError(
-                f"The LoRA's alpha around '{name}' is no number ({layer.scale}). Save "
-                "it again."
+                f"The LoRA's alpha around '{name}' is not a number ({layer.scale}). "
+                "Save it again."
             )
     for part in model.modules():  # what peft leaves behind, which nothing reads
         part.__dict__.pop("peft_config", None)

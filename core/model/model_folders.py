@@ -21,7 +21,7 @@ class SavedModel:
     Attributes:
         folder: Of a pipeline, of a checkpoint, or of a UNet alone.
         lora: Folder or file of a LoRA, which is then all that is attributed.
-        unet: The sub-folder of the UNet; "" for the usual one.
+        unet: The sub-folder of the UNet; "" for the default.
         scheduler: File or folder of the noise schedule; None for the model's own.
     """
 
@@ -116,8 +116,8 @@ class SavedModel:
             found = [path for path in (self.scheduler, *inside) if path.is_file()]
             if not found:
                 raise ValueError(
-                    f"'{self.scheduler}' is no file of a scheduler's settings, and no "
-                    "folder with a 'scheduler_config.json'."
+                    f"'{self.scheduler}' is not a file of a scheduler's settings, nor "
+                    "a folder with a 'scheduler_config.json'."
                 )
             # A pipeline's own config.json would be that of another part.
             return min(found, key=lambda path: path.name == "config.json")
@@ -165,7 +165,7 @@ def read_settings(file: Path) -> dict:
         settings = None
     if not isinstance(settings, dict):
         raise ValueError(
-            f"'{file.parent.name}/{file.name}' is no JSON with settings. Save the "
-            "model again."
+            f"'{file.parent.name}/{file.name}' does not hold settings in JSON. Save "
+            "the model again."
         )
     return settings

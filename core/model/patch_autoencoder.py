@@ -1,4 +1,4 @@
-"""A linear autoencoder of pictures: principal components of patches, lapped or not.
+"""A linear autoencoder of images: principal components of patches, lapped or not.
 
 Every patch of p x p pixels becomes K numbers. Both ways are linear, so x_0 stays linear
 in the pixels. Where only some components are kept, neighbouring patches are wrong in

@@ -51,7 +51,7 @@ CLIPPING = ("DDPMScheduler", "DDIMScheduler")  # that clip if they do not say
 # Of a text-to-image UNet: settings that ask for more than a text, and what they mean.
 MORE_THAN_TEXT = {
     "addition_embed_type": "sizes or a second text (as SDXL)",
-    "encoder_hid_dim_type": "an embedded picture",
+    "encoder_hid_dim_type": "an embedded image",
     "class_embed_type": "a class",
     "num_class_embeds": "a class",
     "time_cond_proj_dim": "the guidance (as distilled models)",
@@ -116,13 +116,13 @@ def with_texts(
 def examples_at_once(config: dict) -> int:
     """Return how many noisy examples one pass of a UNet2DConditionModel may hold.
 
-    A backward pass keeps about what the layers put out.
+    A backward pass keeps about the outputs of the layers.
     """
     return int(min(MOST_AT_ONCE, max(1, PASS_BYTES // output_bytes(config))))
 
 
 def output_bytes(config: dict) -> int:
-    """Return the bytes that all layers put out for one example, in float32.
+    """Return the bytes of all layers' outputs for one example, in float32.
 
     Counted on shapes alone, without any computation.
 
@@ -178,7 +178,7 @@ def read_unet(saved: SavedModel) -> UNet2DModel | UNet2DConditionModel:
         size = size[0]
     if not isinstance(size, int):
         raise ValueError(
-            f"The model's sample_size is {size}; square pictures of one size are "
+            f"The model's sample_size is {size}; square images of one size are "
             "needed. Set sample_size in unet/config.json."
         )
     if settings.get("class_embed_type"):
@@ -199,10 +199,10 @@ def read_unet(saved: SavedModel) -> UNet2DModel | UNet2DConditionModel:
 
 
 def check_text_unet(settings: dict) -> None:
-    """Refuse a UNet2DConditionModel that is shown more than a noisy picture and a text.
+    """Refuse a UNet2DConditionModel that is shown more than a noisy image and a text.
 
     Raises:
-        ValueError: If so.
+        ValueError: If it also takes another condition, or an image as for inpainting.
     """
     for name, what in MORE_THAN_TEXT.items():
         if settings.get(name) is not None:
@@ -214,7 +214,7 @@ def check_text_unet(settings: dict) -> None:
     if given > made:
         raise ValueError(
             f"The model takes {given} channels and gives {made}: it is also shown a "
-            "picture, as for inpainting. Only models of a text alone can be attributed."
+            "image, as for inpainting. Only models of a text alone can be attributed."
         )
 
 
@@ -269,7 +269,7 @@ def read_scheduler(saved: SavedModel) -> DDPMScheduler:
 def unused_settings(saved: SavedModel) -> list[str]:
     """Return the settings of the scheduler that change nothing here, as NAME VALUE.
 
-    Those that only a sampler heeds, where they are not what its class has anyway.
+    Those that only a sampler reads, where they are not its class's defaults.
     Samples are drawn by DDIM and DDPM with a fixed small variance, as in App. J.3.
     """
     settings = read_settings(saved.scheduler_file())
@@ -340,7 +340,7 @@ def add_null_label(unet: UNet2DModel) -> int:
 
 
 def picture_size(denoiser: Denoiser) -> int:
-    """Return the side in pixels of the pictures that a model makes."""
+    """Return the side in pixels of the images that a model makes."""
     size = denoiser.unet.config.sample_size
     if denoiser.autoencoder is None:
         return size
@@ -348,7 +348,7 @@ def picture_size(denoiser: Denoiser) -> int:
 
 
 def picture_channels(denoiser: Denoiser) -> int:
-    """Return the channels of the pictures that a model makes, 1 or 3."""
+    """Return the channels of the images that a model makes, 1 or 3."""
     part = denoiser.unet if denoiser.autoencoder is None else denoiser.autoencoder
     return part.config.in_channels
 

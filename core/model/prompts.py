@@ -53,7 +53,7 @@ def read_tokenizer(folder: Path):
             return transformers.CLIPTokenizer.from_pretrained(
                 folder, local_files_only=True
             )
-    except Exception:  # transformers raises many kinds, with advice on code
+    except Exception:  # transformers raises many kinds, with advice for programmers
         raise ValueError(
             f"The '{folder.name}' folder could not be read as CLIP's, the only kind "
             "that is known. Save the model again with `save_pretrained`."
@@ -112,19 +112,19 @@ def cut_texts(tokenizer, texts: Sequence[str]) -> int:
 
 
 def check_captions(unet: nn.Module, class_names: Sequence[tuple[str, ...]]) -> None:
-    """Refuse pictures whose classes are not the texts that a model has embedded.
+    """Refuse images whose classes are not the texts that a model has embedded.
 
     Models that are not conditional on text are passed over.
 
     Raises:
-        ValueError: If so.
+        ValueError: If classes and captions differ.
     """
     if not isinstance(unet, TextConditioned):
         return
     found = tuple(" ".join(names) for names in class_names)
     if found != unet.captions:
         raise ValueError(
-            f"The pictures have {len(found)} different captions and the model was "
+            f"The images have {len(found)} different captions and the model was "
             f"imported with {len(unet.captions)}, or others. Import it again with the "
-            "pictures that are wanted; --limit, --keep and --split choose them."
+            "images that are wanted; --limit, --keep and --split choose them."
         )

@@ -34,13 +34,13 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Subject:
-    """One picture as the model sees it, and how it was drawn, where that is known.
+    """One image as the model sees it, and how it was generated, where that is known.
 
     Attributes:
         x_0: Clean example, shape (C, H, W).
         label: Class index, or None for no label.
-        trajectory: The steps that drew it; None where they are not known.
-        sampler: What drew the trajectory, "ddim" or "ddpm".
+        trajectory: The steps that made it; None where they are not known.
+        sampler: What made the trajectory, "ddim" or "ddpm".
         eta: Noise of DDIM, 0 to 1.
         guidance_scale: Of the sampling.
     """
@@ -79,7 +79,7 @@ def invert(
     num_steps: int,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Trajectory:
-    """Return an approximate trajectory of a picture that was not sampled.
+    """Return an approximate trajectory of an image that was not sampled.
 
     DDIM inversion (Song et al. 2021): the steps of deterministic DDIM backwards, with
     the noise predicted at the state before the step, where the exact inverse would need
@@ -87,7 +87,7 @@ def invert(
 
     Args:
         denoiser: The model.
-        subject: The picture and its label.
+        subject: The image and its label.
         num_steps: Steps of the path, evenly spaced over [0, T).
         on_step: Called with (steps done, steps in all); may raise to stop.
     """

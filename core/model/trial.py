@@ -1,6 +1,6 @@
 """One trial pass of a model: can all that attribution asks of it be computed?
 
-A saved model may have blocks that do not fit its size of picture, layers that run twice
+A saved model may have blocks that do not fit its image size, layers that run twice
 or not at all, or weights that overflow. It is better to hear so before a night of
 computing than after. Nothing is kept of the trial.
 """
@@ -39,7 +39,7 @@ def try_out(denoiser: Denoiser) -> None:
 
 @contextmanager
 def _counted(denoiser: Denoiser, layout: Layout) -> Iterator[tuple[Counter, list]]:
-    """Count the passes of each attributed layer, and list layers with no numbers."""
+    """Count each attributed layer's passes, and list layers with outputs not finite."""
     passes, broken, handles = Counter(), [], []
 
     def hook(name: str):
@@ -70,7 +70,7 @@ def _try_gradient(denoiser: Denoiser, layout: Layout) -> None:
     """Refuse a model whose loss, or its gradient, cannot be computed.
 
     Raises:
-        ValueError: If so.
+        ValueError: If a pass fails, skips or repeats a layer, or is not finite.
     """
     x_0, timesteps = (
         _example(denoiser),
@@ -99,7 +99,7 @@ def _try_gradient(denoiser: Denoiser, layout: Layout) -> None:
             )
     if broken or not loss.isfinite():
         raise ValueError(
-            f"The layer '{(broken or ['conv_out'])[0]}' puts out values that are no "
+            f"The layer '{(broken or ['conv_out'])[0]}' gives values that are not "
             "numbers (NaN or infinite) for plain noise. Use a checkpoint from before "
             "the training diverged."
         )
@@ -109,16 +109,16 @@ def _try_gradient(denoiser: Denoiser, layout: Layout) -> None:
     for name, gradient in zip(names, gradients, strict=True):
         if not gradient.isfinite().all():
             raise ValueError(
-                f"The gradient of the layer '{name}' has no numbers (NaN or infinite). "
+                f"The gradient of the layer '{name}' is not finite (NaN or infinite). "
                 "Use a checkpoint from before the training diverged."
             )
 
 
 def _try_samplers(denoiser: Denoiser) -> None:
-    """Refuse a model that cannot draw, by any sampler, or be inverted.
+    """Refuse a model that cannot generate by every sampler, or cannot be inverted.
 
     Raises:
-        ValueError: If so.
+        ValueError: If a sampler fails, or its result is not finite.
     """
     for sampler in (*SAMPLERS, "inversion"):
         try:
@@ -145,7 +145,7 @@ def _try_autoencoder(denoiser: Denoiser) -> None:
     """Refuse an autoencoder that does not give the latents that the model takes.
 
     Raises:
-        ValueError: If so.
+        ValueError: If its latents do not fit, or are not finite.
     """
     if denoiser.autoencoder is None:
         return
@@ -164,6 +164,6 @@ def _try_autoencoder(denoiser: Denoiser) -> None:
         )
     if not (latents.isfinite().all() and images.isfinite().all()):
         raise ValueError(
-            "The autoencoder gives values that are no numbers (NaN or infinite) for a "
+            "The autoencoder gives values that are not numbers (NaN or infinite) for a "
             "grey image. Give the one that the model was trained with."
         )

@@ -1,8 +1,8 @@
-"""Files of weights that others made: opened safely, whole, and in nobody else's words.
+"""Files of weights that others made: opened safely, whole, with plain errors.
 
-The one door to them. A file is known by what is in it, not by its ending; no code that
-a pickle may hold is run; and a module has every weight of its file, and no other, all
-of them numbers. Whatever is not so is a ValueError of one sentence. This file knows
+Every file of weights is read here. Its content decides what it is, not its ending. No
+code in a pickle is run. A module gets every weight of its file and no other, all of
+them finite. Anything that breaks this is a ValueError of one sentence. This file knows
 nothing of what the weights are for.
 """
 
@@ -48,7 +48,7 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             raise ValueError(f"{_called(file)} is damaged. Copy it again.") from None
     if not start.startswith((b"PK", b"\x80")):  # as torch writes them, today and before
         raise ValueError(
-            f"{_called(file)} is damaged, or no file of weights. Copy it again, or "
+            f"{_called(file)} is damaged, or not a file of weights. Copy it again, or "
             "save the weights as safetensors."
         )
     return _unpickled(file), {}
@@ -84,7 +84,7 @@ def _unpickled(file: Path) -> dict[str, Tensor]:
     """Return the tensors of a pickle by name.
 
     Raises:
-        ValueError: If it holds anything else.
+        ValueError: If it holds anything but tensors.
     """
     try:
         with quietly():
@@ -107,7 +107,7 @@ def _unpickled(file: Path) -> dict[str, Tensor]:
 
 
 def check_finite(weights: Iterable[tuple[str, Tensor]], where: str) -> None:
-    """Refuse weights that are no numbers.
+    """Refuse weights that are not numbers.
 
     Raises:
         ValueError: If one is NaN or infinite; the first tensor of them is named.
@@ -116,14 +116,14 @@ def check_finite(weights: Iterable[tuple[str, Tensor]], where: str) -> None:
     if bad:
         more = f", and {len(bad) - 1:,} more" if len(bad) > 1 else ""
         raise ValueError(
-            f"{where} has weights that are no numbers (NaN or infinite): '{bad[0]}'"
+            f"{where} has weights that are not numbers (NaN or infinite): '{bad[0]}'"
             f"{more}. Use a checkpoint from before the training diverged."
         )
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep what libraries say while they load from people: it is advice on code."""
+    """Hide what libraries print while they load: it is advice for programmers."""
     from transformers.utils import logging as progress
 
     loggers = [logging.getLogger(name) for name in LIBRARIES]
@@ -170,7 +170,7 @@ def load_whole(kind: type, place: Path, **options) -> nn.Module:
                 ignore_mismatched_sizes=True,
                 **options,
             )
-    except Exception:  # these libraries raise many kinds, with advice on code
+    except Exception:  # these libraries raise many kinds, with advice for programmers
         raise ValueError(
             f"The settings in {where} are not those of a {kind.__name__} that this "
             f"version of its library can make. {AGAIN}"
@@ -191,7 +191,7 @@ def _check_opens(file: Path) -> None:
         except SafetensorError:
             read_weights(file)  # says what it is instead
             raise ValueError(
-                f"{_called(file)} is no safetensors file but a pickle. Rename it to "
+                f"{_called(file)} is a pickle, not a safetensors file. Rename it to "
                 f"'{file.stem}.bin'."
             ) from None
     read_weights(file)
@@ -205,7 +205,7 @@ def _check_whole(found: Mapping, where: str) -> None:
         where: The module, for people.
 
     Raises:
-        ValueError: If so.
+        ValueError: If weights are missing, surplus or of another shape.
     """
     for which, said in (
         ("missing_keys", "lacks {}"),
@@ -253,7 +253,7 @@ def weights_files(place: Path) -> tuple[list[Path], str]:
     if usual is None and len(variants) > 1:
         raise ValueError(
             f"{where} holds its weights as {', '.join(sorted(variants))} and none of "
-            "them is the usual one. Keep the files of one."
+            "them is the default. Keep the files of one."
         )
     variant = variants.pop() if usual is None else usual
     key = (variant, (variant, False) not in groups)

@@ -256,7 +256,7 @@ def test_strange_names_are_printed_a_line_each(strange, capsys):
     assert said == said.encode("utf-8").decode()
     assert not {"\x1b", "\x7f", "\t"} & set(said)
     assert "pictures: 7" in said and "caf\\xe9 1" in said and "two lines 1" in said
-    assert "  broken \\xff.png: The file could not be read as a picture" in said
+    assert "  broken \\xff.png: The file could not be read as an image" in said
 
 
 def test_a_class_of_any_name_can_be_kept(strange):

@@ -190,7 +190,7 @@ def test_mistakes_get_one_sentence(tiny_collection, tiny_explorer):
         open_explorer("nope", tiny_collection)
     with pytest.raises(LookupError, match="There is no training picture 999999"):
         tiny_explorer.query_from_example(999999)
-    with pytest.raises(ValueError, match="could not be read as a picture"):
+    with pytest.raises(ValueError, match="could not be read as an image"):
         tiny_explorer.query_from_upload(b"not a picture")
     query = tiny_explorer.query_from_example(5)
     with pytest.raises(ValueError, match="There is no method 'magic'. Choose one of"):

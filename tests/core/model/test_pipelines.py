@@ -171,7 +171,7 @@ WRONG = {
         lambda f: changed(f, UNET, _class_name="UNet1DModel"),
         "is a UNet1DModel; only UNet2DModel and UNet2DConditionModel",
     ),
-    "not square": (lambda f: changed(f, UNET, sample_size=[16, 8]), "square pictures"),
+    "not square": (lambda f: changed(f, UNET, sample_size=[16, 8]), "square images"),
     "other embedding": (
         lambda f: changed(f, UNET, class_embed_type="timestep"),
         "embeds its classes by 'timestep'",
@@ -197,7 +197,7 @@ WRONG = {
         "predicts 'flow'",
     ),
     "no scheduler": (lambda f: (f / SCHEDULER).unlink(), "no 'scheduler' folder"),
-    "no JSON": (lambda f: (f / UNET).write_text("{"), "is no JSON"),
+    "no JSON": (lambda f: (f / UNET).write_text("{"), "does not hold settings in JSON"),
     "latents alone": (
         lambda f: unet(channels=4).save_pretrained(f / "unet"),
         "no 'vae' or 'vqvae' folder",

@@ -304,7 +304,7 @@ WRONG_MODELS = {
     "inpainting": (unet_settings(in_channels=9), "as for inpainting"),
     "picture": (
         unet_settings(encoder_hid_dim_type="image_proj"),
-        "an embedded picture",
+        "an embedded image",
     ),
     "classes": (unet_settings(num_class_embeds=3), "conditional on a class"),
     "controlnet": (lambda f: (f / "controlnet").mkdir(), "by a ControlNet"),

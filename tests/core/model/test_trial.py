@@ -43,7 +43,7 @@ class Wayward(nn.Module):
     {
         "twice": "The layer 'more' is used 2 times in one pass.",
         "never": "The layer 'more' is not used in a pass.",
-        "gradient": "The gradient of the layer 'unet.conv_in' has no numbers",
+        "gradient": "The gradient of the layer 'unet.conv_in' is not finite",
         "late": "Sampling by DDIM gives no numbers with the model's 1000 timesteps of "
         "linear betas.",
     }.items(),

@@ -1,248 +1,19 @@
-"""How a question is asked: methods, measurements, timesteps, regions; nothing computes.
+"""How a question is asked: method, measurement, timesteps, region; nothing computes.
 
-A lens is what one column of the explorer shows. This file knows which lenses there are,
-what their numbers mean in plain words, which of them make sense, and under which name a
-collection stores an answer. It loads in no time: no torch, no files.
+A lens is what one column of the explorer shows. This file knows which lenses make
+sense, what they are called, and under which name a collection stores an answer. It
+loads in no time: no torch, no files.
 """
 
 from dataclasses import dataclass, fields, replace
 
-
-@dataclass(frozen=True)
-class Method:
-    """A way to score training pictures.
-
-    Attributes:
-        title: Its one name, everywhere.
-        kind: "influence": a score is a predicted change of the measurement on removal,
-            times N; "attribution": only the order and the sign count; "similarity":
-            what is alike, not what caused the picture.
-        meaning: What a large number means, in plain words.
-        paper: Where it comes from.
-        measurement: The measurement that belongs to the method; None: any.
-        damped: Whether a damping changes its scores.
-        additive: Whether the scores of disjoint ranges of timesteps add up.
-        has_errors: Whether its scores have standard errors.
-    """
-
-    title: str
-    kind: str
-    meaning: str
-    paper: str
-    measurement: str | None = None
-    damped: bool = True
-    additive: bool = True
-    has_errors: bool = True
-
-
-@dataclass(frozen=True)
-class MeasurementFacts:
-    """What can be measured of a picture: a cost.
-
-    Attributes:
-        title: Its one name, everywhere.
-        unit: Of the value, in words.
-        meaning: What it says about a picture, in plain words.
-        cost: What to call the value, which rises as a picture gets less likely, inside
-            a sentence. Of a bound or a probability it is the negative.
-        attributable: Whether training pictures can be scored for it; otherwise it is a
-            value only.
-    """
-
-    title: str
-    unit: str
-    meaning: str
-    cost: str
-    attributable: bool = True
-
-
-_PAPER = "Mlodozeniec et al. 2025"
-_CHANGE = (
-    "How much worse the model would do on this picture without the training picture"
+from core.measurements import (
+    MEASUREMENTS,
+    Measurement,
+    check_attributable,
+    check_measurement,
 )
-
-METHODS = {
-    "ekfac": Method(
-        "EK-FAC influence",
-        "influence",
-        f"{_CHANGE}; the method that the paper recommends.",
-        f"{_PAPER}; George et al. 2018",
-    ),
-    "kfac": Method(
-        "K-FAC influence",
-        "influence",
-        f"{_CHANGE}; with a coarser picture of the loss surface than EK-FAC.",
-        f"{_PAPER}; Martens and Grosse 2015",
-    ),
-    "ekfac-reduce": Method(
-        "EK-FAC influence, reduce",
-        "influence",
-        f"{_CHANGE}; positions of a layer are added up before they are compared.",
-        f"{_PAPER}; Eschenhagen et al. 2023",
-    ),
-    "kfac-reduce": Method(
-        "K-FAC influence, reduce",
-        "influence",
-        f"{_CHANGE}; coarser than EK-FAC, positions of a layer added up.",
-        f"{_PAPER}; Eschenhagen et al. 2023",
-    ),
-    "ekfac-fisher": Method(
-        "EK-FAC influence, empirical Fisher",
-        "influence",
-        f"{_CHANGE}; the loss surface is taken from the training gradients.",
-        f"{_PAPER}, Eq. 11",
-    ),
-    "kfac-fisher": Method(
-        "K-FAC influence, empirical Fisher",
-        "influence",
-        f"{_CHANGE}; coarser, the loss surface taken from the training gradients.",
-        f"{_PAPER}, Eq. 11",
-    ),
-    "kfac-fisher-reduce": Method(
-        "K-FAC influence, empirical Fisher, reduce",
-        "influence",
-        f"{_CHANGE}; coarser, from the training gradients, positions added up.",
-        f"{_PAPER}, App. C",
-    ),
-    "relatif": Method(
-        "RelatIF",
-        "attribution",
-        "Influence per unit of influence on everything: favours pictures that matter "
-        "for this one in particular over pictures that matter for all.",
-        "Barshan et al. 2020",
-    ),
-    "gradient": Method(
-        "Gradient product",
-        "attribution",
-        "How far a training step on the picture would also improve this one; curvature "
-        "is left out.",
-        "Charpiat et al. 2019",
-        damped=False,
-    ),
-    "cosine": Method(
-        "Gradient cosine",
-        "attribution",
-        "How alike the directions are in which the two pictures push the model; 1 is "
-        "the same direction.",
-        "Charpiat et al. 2019",
-        damped=False,
-        additive=False,
-    ),
-    "trak": Method(
-        "TRAK",
-        "attribution",
-        "Influence computed from randomly shortened gradients; the order counts, not "
-        "the size.",
-        "Park et al. 2023",
-        has_errors=False,
-    ),
-    "d-trak": Method(
-        "D-TRAK",
-        "attribution",
-        "TRAK with the size of the model's output in place of its loss; the order "
-        "counts, not the size.",
-        "Zheng et al. 2024",
-        measurement="square-norm",
-        has_errors=False,
-    ),
-    "journey-trak": Method(
-        "Journey-TRAK",
-        "attribution",
-        "TRAK added up over the steps in which the picture was drawn; the order "
-        "counts, not the size.",
-        "Georgiev et al. 2023",
-        measurement="journey",
-        has_errors=False,
-    ),
-    "datainf": Method(
-        "DataInf",
-        "influence",
-        f"{_CHANGE}; with a quick closed form for the loss surface.",
-        "Kwon et al. 2024",
-        damped=False,
-        has_errors=False,
-    ),
-    "das": Method(
-        "Diffusion attribution score",
-        "attribution",
-        "How far the model's output for this picture would move without the training "
-        "picture; the order counts, not the size.",
-        "Lin et al. 2024",
-        measurement="output",
-        additive=False,
-        has_errors=False,
-    ),
-    "clip": Method(
-        "CLIP",
-        "similarity",
-        "How alike the two pictures look to CLIP; 1 is the same.",
-        "Radford et al. 2021",
-        damped=False,
-        additive=False,
-        has_errors=False,
-    ),
-    "pixel": Method(
-        "Pixels",
-        "similarity",
-        "How alike the two pictures are, pixel by pixel; 1 is the same.",
-        "nearest neighbours",
-        damped=False,
-        additive=False,
-        has_errors=False,
-    ),
-    "latent": Method(
-        "Latents",
-        "similarity",
-        "How alike the two pictures are to the model's own code of them; 1 is the "
-        "same.",
-        "nearest neighbours",
-        damped=False,
-        additive=False,
-        has_errors=False,
-    ),
-}
-
-MEASUREMENTS = {
-    "loss": MeasurementFacts(
-        "Training loss",
-        "squared error",
-        "How hard the picture is for the model, as it was trained to see it.",
-        "training loss",
-    ),
-    "noise-loss": MeasurementFacts(
-        "Noise loss",
-        "squared error of the noise",
-        "How badly the model guesses the noise that was added to the picture.",
-        "noise loss",
-    ),
-    "elbo": MeasurementFacts(
-        "ELBO",
-        "nats",
-        "A bound on how unlikely the picture is under the model; fine detail counts "
-        "most.",
-        "negative ELBO",
-    ),
-    "trajectory": MeasurementFacts(
-        "Sampling trajectory",
-        "nats",
-        "How unlikely the very steps are in which the picture was drawn.",
-        "negative log-probability of its sampling steps",
-    ),
-    "log-probability": MeasurementFacts(
-        "Log-probability",
-        "nats",
-        "How unlikely the picture is under the model, exact up to a random trace, "
-        "whose error is its ±; too slow to score training pictures with.",
-        "negative log-probability",
-        attributable=False,
-    ),
-}
-
-KINDS = {  # what the numbers of each kind of method are
-    "influence": "predicted change if removed",
-    "attribution": "attribution: the order counts, not the size",
-    "similarity": "similar, not cause",
-}
+from core.methods import METHODS, has_timesteps, measures
 
 # Draws of a query, as many as a gallery's stored answers took: values and scores that
 # stand side by side share their draws, and so what these leave of error. With 64 the
@@ -285,24 +56,22 @@ class Lens:
 
     def canonical(self) -> "Lens":
         """Return the lens with every field that changes nothing at its default."""
-        method = METHODS[self.method]
-        if method.kind == "similarity":
+        method, lens = METHODS[self.method], self
+        if not has_timesteps(self.method):
             return Lens(self.method)
-        lens = self
         if method.measurement is not None:
             lens = replace(lens, measurement=Lens.measurement)
         return lens if method.damped else replace(lens, damping=None)
 
 
-def measures(method: str) -> bool:
-    """Return whether a measurement can be chosen for a method."""
-    facts = METHODS[method]
-    return facts.kind != "similarity" and facts.measurement is None
+def measured_by(lens: Lens) -> Measurement:
+    """Return what is measured for a lens: the method's own, or the one chosen."""
+    return METHODS[lens.method].measurement or MEASUREMENTS[lens.measurement]
 
 
-def has_timesteps(method: str) -> bool:
-    """Return whether a range of noise levels can be chosen for a method."""
-    return METHODS[method].kind != "similarity"
+def uses_steps(lens: Lens) -> bool:
+    """Return whether a lens asks about the steps in which an image was drawn."""
+    return has_timesteps(lens.method) and measured_by(lens).over == "steps"
 
 
 def lens_title(lens: Lens) -> str:
@@ -321,7 +90,7 @@ def lens_notes(lens: Lens) -> list[str]:
     """Return what a reader should know of how a lens is answered, in sentences."""
     method = METHODS[lens.method]
     notes = []
-    if method.kind == "similarity":
+    if not has_timesteps(lens.method):
         if lens.timesteps or lens.region:
             notes.append(
                 f"{method.title} compares whole pictures: timesteps and region change "
@@ -332,8 +101,8 @@ def lens_notes(lens: Lens) -> list[str]:
         notes.append(f"{method.title} has a measurement of its own.")
     if not method.damped and lens.damping is not None:
         notes.append(f"{method.title} has no damping to choose.")
-    if lens.method == "relatif" and lens.damping is not None:
-        notes.append("Self-influence is taken at the collection's own damping.")
+    if method.note and lens.damping is not None:
+        notes.append(method.note)
     if not method.has_errors:
         notes.append(f"{method.title} gives no standard errors.")
     return notes
@@ -347,8 +116,7 @@ def stored_key(lens: Lens) -> dict:
     """
     lens = lens.canonical()
     key = {"method": lens.method}
-    method = METHODS[lens.method]
-    if method.kind != "similarity" and method.measurement is None:
+    if measures(lens.method):
         key["measurement"] = lens.measurement
     for field in fields(Lens)[2:]:
         value = getattr(lens, field.name)
@@ -389,7 +157,7 @@ def check_lens(lens: Lens, num_train_timesteps: int, image_size: int) -> None:
             f"There is no method '{lens.method}'. Choose one of {', '.join(METHODS)}."
         )
     check_measurement(lens.measurement)
-    if METHODS[lens.method].kind != "similarity":
+    if has_timesteps(lens.method):
         check_attributable(lens.measurement)
     check_timesteps(lens.timesteps, num_train_timesteps)
     check_region(lens.region, image_size)
@@ -430,40 +198,13 @@ def check_bands(lens: Lens, num_bands: int, num_train_timesteps: int) -> None:
         )
 
 
-def check_measurement(measurement: str) -> None:
-    """Refuse a measurement that does not exist.
-
-    Raises:
-        ValueError: If it is none; the message lists those there are.
-    """
-    if measurement not in MEASUREMENTS:
-        raise ValueError(
-            f"There is no measurement '{measurement}'. Choose one of "
-            f"{', '.join(MEASUREMENTS)}."
-        )
-
-
-def check_attributable(measurement: str) -> None:
-    """Refuse to score training pictures for a measurement that is a value only.
-
-    Raises:
-        ValueError: If it is one.
-    """
-    if not MEASUREMENTS[measurement].attributable:
-        others = [name for name, facts in MEASUREMENTS.items() if facts.attributable]
-        raise ValueError(
-            f"The measurement '{measurement}' gives a value for a picture but no "
-            f"scores of training pictures. Choose one of {', '.join(others)}."
-        )
-
-
 def check_timesteps(
     timesteps: tuple[int, int] | None, num_train_timesteps: int
 ) -> None:
     """Refuse a range of timesteps that is empty or leaves [0, T).
 
     Raises:
-        ValueError: If it does.
+        ValueError: If the range does.
     """
     if timesteps is None:
         return
@@ -479,7 +220,7 @@ def check_region(region: tuple[int, int, int, int] | None, image_size: int) -> N
     """Refuse a box that is empty or leaves the picture.
 
     Raises:
-        ValueError: If it does.
+        ValueError: If the box does.
     """
     if region is None:
         return

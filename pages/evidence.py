@@ -5,7 +5,7 @@ import streamlit as st
 from core.evidence import findings
 from core.evidence.stored import Evidence, groups_left_out
 from core.explorer.explorer import Explorer
-from core.lenses import MEASUREMENTS
+from core.measurements import MEASUREMENTS
 from pages.parts import evidence_cards as cards
 from pages.parts import link, shared, trust
 from pages.parts.words import how_to_read, sentence, text

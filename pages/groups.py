@@ -8,7 +8,7 @@ from core.answers import Answer, Query, Uncertainty
 from core.evidence import findings
 from core.explorer import groups
 from core.explorer.explorer import Explorer
-from core.lenses import METHODS
+from core.methods import METHODS
 from core.report import reading
 from core.report.left_out import LeftOut, against_words, change_words
 from pages.parts import (

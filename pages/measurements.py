@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from core.explorer.explorer import Answer, Explorer, Lens, Query
-from core.lenses import MEASUREMENTS
+from core.measurements import MEASUREMENTS
 from core.numbers import measured, signed
 from core.report import comparison, figures, reading
 from pages.parts import (

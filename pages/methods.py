@@ -7,7 +7,7 @@ import streamlit as st
 from core.answers import Answer, Query
 from core.explorer.explorer import Explorer, Lens
 from core.files.texts import minus
-from core.lenses import KINDS, METHODS
+from core.methods import KINDS, METHODS
 from core.numbers import duration, signed, size
 from core.report import reading
 from pages.parts import (

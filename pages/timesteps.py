@@ -8,7 +8,7 @@ import streamlit as st
 
 from core.explorer.explorer import BandAnswers, Explorer, Lens
 from core.files.texts import minus
-from core.lenses import MEASUREMENTS
+from core.measurements import MEASUREMENTS
 from core.report import comparison, figures
 from pages.parts import (
     components,

@@ -61,6 +61,33 @@ class Eigenbasis:
         )
 
 
+def precondition(
+    rotated: Tensor, eigenvalues: Tensor | None = None, damping: float = 0.0
+) -> Tensor:
+    """Return rotated queries (..., P) over (eigenvalue + damping).
+
+    All that a lens changes is in here: EK-FAC's or K-FAC's eigenvalues and any damping
+    rank again by this and one reading of the index. The index is asked with the result
+    times `balance`, a sketch with the result times what its vectors were divided by.
+
+    Args:
+        rotated: In the eigenbasis, shape (..., P).
+        eigenvalues: Shape (P,); None for the plain inner product.
+        damping: In the units of the eigenvalues, positive.
+
+    Raises:
+        ValueError: If there are eigenvalues and the damping is not positive.
+    """
+    if eigenvalues is None:
+        return rotated
+    if not damping > 0:
+        raise ValueError(
+            f"A damping of {damping} leaves directions without curvature undamped. "
+            "Give a positive one, such as a thousandth of the mean eigenvalue."
+        )
+    return rotated / (eigenvalues + damping)
+
+
 @dataclass(frozen=True)
 class Curvature:
     """A symmetric positive matrix Q diag(eigenvalues) Q^T of shape (P, P).
@@ -80,12 +107,16 @@ class Curvature:
     def solve(self, vectors: Tensor, damping: float) -> Tensor:
         """Return (matrix + damping I)^-1 times vectors of shape (..., P)."""
         rotated = self.basis.rotate(vectors)
-        return self.basis.rotate_back(rotated / (self.eigenvalues + damping))
+        return self.basis.rotate_back(precondition(rotated, self.eigenvalues, damping))
 
-    def whiten(self, vectors: Tensor, damping: float) -> Tensor:
-        """Return (matrix + damping I)^-1/2 times vectors of shape (..., P)."""
-        rotated = self.basis.rotate(vectors)
-        return self.basis.rotate_back(rotated * (self.eigenvalues + damping).rsqrt())
+    def solve_in(self, basis: Eigenbasis, rotated: Tensor, damping: float) -> Tensor:
+        """Return what `solve` does of vectors in another eigenbasis, in that basis.
+
+        K-FAC or EK-FAC of another GGN, or with reduce in place of expand (App. C and
+        D): the inner product of the result with training gradients in the same basis is
+        Eq. 6 under this curvature.
+        """
+        return basis.rotate(self.solve(basis.rotate_back(rotated), damping))
 
 
 def factor_eigenvalues(layout: Layout, eigenvalues: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,10 @@
 """Embeddings of pictures and texts in one space, by a CLIP model (App. J.4).
 
 Similarity is a baseline, not attribution: it says what looks or is named alike, and
-never asks the diffusion model. Two kinds of models answer to the same class: any
-open_clip model whose weights this machine can reach, and the project's own small one,
-whose file describes itself. This file does not know how the small model is trained.
-open_clip takes as long to load as torch and all else that an influence answer needs, so
-it is imported where a model is made.
+never asks the diffusion model. The model is the project's own small one, whose file
+describes itself. This file does not know how it is trained. open_clip takes as long to
+load as torch and all else that an influence answer needs, so it is imported where a
+model is made.
 """
 
 import gzip
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from core.collection.schema import file_sha256
 from core.config import DATA_DIR
 from core.files.tensor_files import read_tensors, tensors_file
 from core.files.whole import Damaged
@@ -241,61 +241,20 @@ def load_clip(path: Path | str = GLYPHS_CLIP_PATH, device: str = "cpu") -> ClipM
     return clip_model
 
 
-def load_open_clip(model_name: str, weights: str, device: str = "cpu") -> ClipModel:
-    """Return an open_clip model with pretrained weights.
+def stored_clip(facts: dict, device: str) -> ClipModel:
+    """Return the model that made the embeddings of a collection.
 
     Args:
-        model_name: An architecture that open_clip knows, e.g. "ViT-B-32".
-        weights: A file of weights, or a tag such as "openai" or "laion2b_s34b_b79k",
-            which open_clip downloads once.
+        facts: What the collection says of it: its `sha256`.
         device: Where to compute.
 
     Raises:
-        LookupError: If open_clip does not know the architecture, or this machine can
-            reach no such weights.
-        ValueError: If the weights do not fit the architecture.
+        ValueError: If the model file is another one.
     """
-    import open_clip
-
-    if model_name not in open_clip.list_models():
-        raise LookupError(
-            f"open_clip has no model '{model_name}'. `open_clip.list_models()` names "
-            "those it has, for example 'ViT-B-32'."
-        )
-    known = open_clip.get_pretrained_cfg(model_name, weights)
-    if not known and not Path(weights).is_file():
-        tags = ", ".join(open_clip.list_pretrained_tags_by_model(model_name)) or "none"
-        raise LookupError(
-            f"There is no file '{weights}', and open_clip has no such weights for "
-            f"'{model_name}'; it has: {tags}. Give one of these, or the path of a file."
-        )
-    try:
-        path = open_clip.download_pretrained(known) if known else weights
-    except Exception as error:  # each download library has its own exceptions
-        raise LookupError(
-            f"The weights '{weights}' of '{model_name}' are not on this machine and "
-            "could not be downloaded. Connect it once, or give the path of a file."
-        ) from error
-    try:
-        model, _, _ = open_clip.create_model_and_transforms(
-            model_name,
-            path,
-            force_quick_gelu=bool(known.get("quick_gelu")),
-            image_mean=known.get("mean"),
-            image_std=known.get("std"),
-            device=device,
-        )
-    except (
-        Exception
-    ) as error:  # a damaged file fails in as many ways as there are formats
+    digest = file_sha256(GLYPHS_CLIP_PATH)
+    if digest != facts["sha256"]:
         raise ValueError(
-            f"The weights '{weights}' do not fit the model '{model_name}', or the file "
-            "is damaged. Give weights of this architecture."
-        ) from error
-    config = {
-        "model_cfg": open_clip.get_model_config(model_name),
-        "preprocess_cfg": model.visual.preprocess_cfg,
-    }
-    shown = weights if known else Path(weights).name
-    tokenizer = open_clip.get_tokenizer(model_name)
-    return ClipModel(model, tokenizer, config, f"open_clip {model_name} ({shown})")
+            f"The pictures were embedded by CLIP model {facts['sha256'][:12]}, but "
+            f"'{GLYPHS_CLIP_PATH.name}' is {digest[:12]}. Build the collection again."
+        )
+    return load_clip(device=device)

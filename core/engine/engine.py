@@ -7,85 +7,43 @@ only when a question needs it. Knows nothing about pages or stored answers.
 import gc
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
+from functools import cached_property, partial
+from pkgutil import resolve_name
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from core.answers import Answer, Progress, Query, Uncertainty, steps
-from core.collection.schema import file_sha256
 from core.collection.store import Collection
 from core.curvature.basis import Eigenbasis
-from core.engine.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
+from core.engine.clip import clip_similarity, stored_clip
 from core.engine.query import QueryGradient, Question
+from core.engine.recent import Recent
 from core.files.images import decode_picture
 from core.index.sketch import packed_products
-from core.lenses import METHODS, Lens
+from core.lenses import Lens, measured_by, uses_steps
 from core.measure.costs import noise_weights
 from core.measure.draws import keyed_generator
-from core.measure.likelihood import log_probability
 from core.measure.region import region_mask
+from core.methods import METHODS
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser, to_pixels
-from core.model.parameters import Layout, parameter_layout
+from core.model.parameters import parameter_layout
 from core.model.sampling import Subject, Trajectory, invert, sample
-from core.scores.baselines import latent_similarity, pixel_similarity
 from core.scores.beside import open_eigenbasis
 from core.scores.group_errors import find_uncertainty
-from core.scores.journey import journey_features
-from core.scores.method_files import FILE_OF, find_method
-from core.scores.scoring import Scores, Scoring
+from core.scores.journey import band_sums, draws_per_step, step_features
+from core.scores.method_files import method_cost
+from core.scores.scoring import Scored, Scores, Scoring, without_errors
 
 KEPT_BYTES = 768e6  # of query gradients: 30 MB each for two million parameters
 KEPT_TRAJECTORIES = 8
 INVERSION_STEPS = 100
 ENCODED_AT_ONCE = 64  # pictures
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One query's scores and what was measured of it.
-
-    Attributes:
-        scores: Of all training examples.
-        value: The measured cost; NaN where a method measures none.
-        value_error: Its standard error, NaN where there is none.
-    """
-
-    scores: Scores
-    value: float
-    value_error: float
-
-
-class Recent:
-    """Results by what they depend on; those not asked for the longest go first.
-
-    Args:
-        room: What the kept results may measure together; the latest always stays.
-        measure: What one result measures.
-    """
-
-    def __init__(self, room: float, measure: Callable[[Any], float]):
-        self._room, self._measure = room, measure
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the result for a key, making it where it is not kept."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        self._kept.move_to_end(key)
-        while len(self._kept) > 1 and self._used() > self._room:
-            self._kept.popitem(last=False)
-        return self._kept[key]
-
-    def _used(self) -> float:
-        return sum(map(self._measure, self._kept.values()))
 
 
 class Engine:
@@ -105,7 +63,7 @@ class Engine:
         self._gradients = Recent(
             KEPT_BYTES, lambda found: sum(one.folds.nbytes for one in found)
         )
-        self._journeys = Recent(KEPT_BYTES, lambda features: features.nbytes)
+        self._step_features = Recent(KEPT_BYTES, lambda features: features.nbytes)
         self._trajectories = Recent(KEPT_TRAJECTORIES, lambda trajectory: 1)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         # What the imports made stays for good. A server that collects garbage after
@@ -132,14 +90,10 @@ class Engine:
         return denoiser.to(self.device)
 
     @cached_property
-    def layout(self) -> Layout:
-        """The layers that count."""
-        return parameter_layout(self.denoiser.unet)
-
-    @cached_property
     def basis(self) -> Eigenbasis:
         """The Kronecker eigenbasis, from the file beside the collection."""
-        return open_eigenbasis(self.collection, self.layout).to(self.device)
+        layout = parameter_layout(self.denoiser.unet)
+        return open_eigenbasis(self.collection, layout).to(self.device)
 
     @cached_property
     def scoring(self) -> Scoring:
@@ -148,19 +102,8 @@ class Engine:
 
     @cached_property
     def clip(self):
-        """The CLIP model that made the collection's embeddings.
-
-        Raises:
-            ValueError: If the model file is another one.
-        """
-        facts, digest = self.collection.meta("clip"), file_sha256(GLYPHS_CLIP_PATH)
-        if digest != facts["sha256"]:
-            raise ValueError(
-                f"The pictures were embedded by CLIP model {facts['sha256'][:12]}, but "
-                f"'{GLYPHS_CLIP_PATH.name}' is {digest[:12]}. Build the "
-                "collection again."
-            )
-        return load_clip(device=str(self.device))
+        """The CLIP model that made the collection's embeddings."""
+        return stored_clip(self.collection.meta("clip"), str(self.device))
 
     def warm_up(self) -> None:
         """Load and compile everything that an influence answer needs."""
@@ -214,27 +157,8 @@ class Engine:
         )[0]
 
     def cost(self, method: str) -> tuple[float, float]:
-        """Return the seconds and bytes of what a method needs; NaN where not recorded.
-
-        A method whose file did not come along raises a LookupError.
-        """
-        costs, facts = self.collection.meta("costs"), None
-        if METHODS[method].kind == "similarity":
-            return float("nan"), self.embeddings.nbytes if method == "clip" else 0.0
-        if method in FILE_OF and method != "gradient":
-            facts = find_method(self.collection, method)[1]
-        dim = self.collection.meta("sketch")["dim"]
-        sketch = dim // 8 * len(self.collection.labels())
-        if facts is None:
-            curvature = 0.0 if method == "gradient" else costs["curvature"]
-            kinds = {s.layout["kind"]: s.num_bytes for s in self.collection.shards()}
-            return costs["gradients"] + curvature, kinds["eigenvectors"] + sketch
-        # Features with draws of their own need none of the collection's gradients.
-        alone = facts["settings"]["method"].get("source") == "own draws"
-        seconds = facts["seconds"] + (0.0 if alone else costs["gradients"])
-        return seconds, facts["bytes"] + (0 if "projection" in facts else sketch)
-
-    # --- what is measured ------------------------------------------------------------
+        """Return the seconds and bytes of what a method needs (`method_cost`)."""
+        return method_cost(self.collection, method)
 
     def x_0(self, query: Query) -> np.ndarray:
         """Return the clean example of a query, shape (C, H, W), float32."""
@@ -324,17 +248,16 @@ class Engine:
                 measured = asked.band_gradients(self.basis, list(edges), on_step)
             return [replace(one, folds=one.folds.cpu()) for one in measured]
 
-        what = _measurement(lens), lens.num_draws, lens.timesteps, lens.region
+        what = measured_by(lens), lens.num_draws, lens.timesteps, lens.region
         return self._gradients.get((query.key, *what, edges), measure)
 
     def question(
         self, query: Query, lens: Lens, progress: Progress | None = None
     ) -> Question:
         """Return what a lens asks of the model about a picture."""
-        measurement = _measurement(lens)
         return Question(
-            self.subject(query, measurement == "trajectory", progress),
-            measurement,
+            self.subject(query, uses_steps(lens), progress),
+            measured_by(lens),
             lens.num_draws,
             self.seed,
             lens.timesteps,
@@ -346,15 +269,8 @@ class Engine:
     ) -> tuple[float, float]:
         """Return what a lens measures of a query, and its standard error."""
         with self._alone():
-            question = self.question(query, lens, progress)
-            if lens.measurement == "log-probability":
-                on_step = steps(progress, "Following the flow")
-                value, error = log_probability(
-                    self.denoiser, question.subject, self.seed, on_step=on_step
-                )
-                return -value, error  # a cost, as all that is measured
-            asked = question.to(self.denoiser)
-            return asked.value(steps(progress, "Measuring"))
+            asked = self.question(query, lens, progress).to(self.denoiser)
+            return asked.value(steps(progress, asked.doing))
 
     def noise_weights(self) -> dict[str, np.ndarray]:
         """Return what each timestep counts for, (T,), by measurement."""
@@ -370,8 +286,6 @@ class Engine:
             asked = self.question(query, lens, progress).to(self.denoiser)
             found = asked.costs(steps(progress, "Measuring"))
             return tuple(values.numpy() for values in found)
-
-    # --- scores ----------------------------------------------------------------------
 
     def scored(
         self,
@@ -396,11 +310,15 @@ class Engine:
             (scores,) = self.scoring.scores(lens, [half.folds.cpu()])
             early(Scored(scores, half.value, half.value_error))
 
-        quick = METHODS[lens.method].has_errors and lens.form != "full"
+        method = METHODS[lens.method]
+        quick = method.has_errors and lens.form != "full"
         with self._alone():
-            if lens.method == "journey-trak":
-                return self._journey(query, lens, edges, progress)
+            if method.reads == "images":
+                row = resolve_name(method.scores)(self, query).astype(np.float64)
+                return [Scored(without_errors(row, "exact"))]
             self.scoring.require(lens)
+            if method.reads == "steps":
+                return self._by_steps(query, lens, edges, progress)
             wanted = on_half if early is not None and quick else None
             measured = self.gradients(query, lens, edges, progress, wanted)
             found = self.scoring.scores(
@@ -430,52 +348,28 @@ class Engine:
             (measured,) = self.gradients(query, lens, progress=progress)
             return find_uncertainty(self.scoring, lens, measured.folds, scores)
 
-    def _journey(self, query, lens, edges, progress) -> list[Scored]:
-        """Return Journey-TRAK's scores, added up over the steps of each band."""
+    def _by_steps(self, query, lens, edges, progress) -> list[Scored]:
+        """Return scores of every sampling step, added up in each band."""
+        question = self.question(query, lens, progress)
+        subject, layout = question.subject, self.basis.layout
         file = self.scoring.method_file(lens.method)
-        subject = self.subject(query, True, progress)
-        start, stop = lens.timesteps or (0, self.denoiser.num_train_timesteps)
-        edges = edges or (start, stop)
-        features = self._journeys.get(
-            (query.key, lens.num_draws, lens.region),
-            lambda: journey_features(
+        costs = resolve_name(question.measurement.costs)
+        features = self._step_features.get(
+            (query.key, file.path, question.measurement, lens.num_draws, lens.region),
+            lambda: step_features(
                 self.denoiser,
-                self.basis,
-                file.projection,
-                subject.trajectory,
-                query.label,
+                subject,
+                partial(costs, mask=question.mask),
+                lambda one: file.query_features(self.basis.rotate(one), layout),
                 draws_per_step(lens.num_draws, len(subject.trajectory.timesteps)),
                 self.seed,
-                subject.guidance_scale,
-                self.mask(lens.region),
                 steps(progress, "Measuring every step"),
             ),
         )
         rows = self.scoring.feature_scores(lens, features)
-        band = np.digitize(subject.trajectory.timesteps.numpy(), edges) - 1
-        nothing = np.full(rows.shape[1], np.nan)
-        return [
-            Scored(
-                Scores(rows[band == number].sum(0), nothing, "projection"),
-                float("nan"),
-                float("nan"),
-            )
-            for number in range(len(edges) - 1)
-        ]
-
-    # --- similarity ------------------------------------------------------------------
-
-    def similarity(self, query: Query, method: str) -> np.ndarray:
-        """Return how alike all training pictures are to a query, shape (N,)."""
-        with self._alone():
-            if method == "clip":
-                embedded = self.clip.embed_images(query.pixels[None])
-                scores = clip_similarity(embedded, self.embeddings)
-            elif method == "pixel":
-                scores = pixel_similarity(query.pixels[None], self.training_pixels)
-            else:
-                scores = latent_similarity(self.x_0(query)[None], self.training_x_0)
-            return scores[0].astype(np.float64)
+        edges = edges or lens.timesteps or (0, self.denoiser.num_train_timesteps)
+        sums = band_sums(rows, subject.trajectory.timesteps, edges)
+        return [Scored(without_errors(row)) for row in sums]
 
     def text_scores(self, text: str) -> np.ndarray:
         """Return the CLIP similarity of a text with all examples, shape (N,)."""
@@ -503,13 +397,3 @@ class Engine:
             self.training_pixels, -(-len(self.training_pixels) // ENCODED_AT_ONCE)
         )
         return np.concatenate([self._encode(part) for part in parts])
-
-
-def draws_per_step(num_draws: int, num_steps: int) -> int:
-    """Return how many draws each sampling step gets: at least one opposite pair."""
-    return max(2, num_draws // num_steps // 2 * 2)
-
-
-def _measurement(lens: Lens) -> str:
-    """Return what is measured for a lens: the method's own, or the one chosen."""
-    return METHODS[lens.method].measurement or lens.measurement

@@ -11,17 +11,17 @@ exact, not only in expectation.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pkgutil import resolve_name
 
 import torch
 from torch import Tensor
 
 from core.curvature.basis import Eigenbasis
 from core.lenses import QUERY_FOLDS, check_timesteps
-from core.measure.costs import MEASUREMENTS, elbo_constant, elbo_weights
 from core.measure.draws import Draws, keyed_generator, make_draws
 from core.measure.gradients import draws_in_parts, fold_gradients, summed_gradient
-from core.measure.outputs import OUTPUTS
-from core.measure.trajectory import PathSteps, path_costs, path_steps
+from core.measure.trajectory import PathSteps, path_steps
+from core.measurements import MEASUREMENTS, Measurement
 from core.model.denoiser import Denoiser
 from core.model.parameters import Layout, parameter_layout
 from core.model.sampling import Subject
@@ -56,8 +56,7 @@ class Question:
 
     Attributes:
         subject: The picture, with its label and, where they count, its sampling steps.
-        measurement: A key of `MEASUREMENTS` or of `core.measure.outputs.OUTPUTS`, or
-            "trajectory".
+        measurement: What is measured.
         num_draws: S, Monte Carlo draws, a multiple of `QUERY_FOLDS`; the trajectory
             needs none.
         seed: The collection's seed.
@@ -66,35 +65,28 @@ class Question:
     """
 
     subject: Subject
-    measurement: str
+    measurement: Measurement
     num_draws: int
     seed: int
     timesteps: TimestepRange | None = None
     mask: Tensor | None = None
 
-    def to(self, denoiser: Denoiser) -> "Drawn | Path":
+    def to(self, denoiser: Denoiser) -> "Drawn | Path | Whole":
         """Return the question put to a model, whose methods answer it.
 
-        Raises:
-            ValueError: If the measurement is unknown, the range is not one of the
-                model's, or the trajectory is not known or has no probability.
+        A range that is not one of the model's, or a trajectory that is not known or has
+        no probability, raises a ValueError.
         """
         check_timesteps(self.timesteps, denoiser.num_train_timesteps)
-        if self.measurement == "trajectory":
-            return Path(denoiser, self)
-        if self.measurement not in MEASUREMENTS | OUTPUTS:
-            known = ", ".join([*MEASUREMENTS, "trajectory"])
-            raise ValueError(
-                f"There is no measurement '{self.measurement}'. Choose one of {known}."
-            )
-        return Drawn(denoiser, self)
+        kinds = {"draws": Drawn, "steps": Path, "image": Whole}
+        return kinds[self.measurement.over](denoiser, self)
 
 
 def query_draws(
     denoiser: Denoiser,
     num_draws: int,
     seed: int,
-    measurement: str = "loss",
+    measurement: Measurement = MEASUREMENTS["loss"],
     timesteps: TimestepRange | None = None,
 ) -> Draws:
     """Return the draws that every query of a collection shares.
@@ -103,11 +95,6 @@ def query_draws(
     the question is about the picture with its label. They depend on no weights, so that
     retrained models can be compared by the same draws.
 
-    The ELBO draws three quarters of its timesteps in proportion to a power of its
-    weights, more than 1 because the noise loss rises with them: on Glyphs samples two
-    thirds of the bound come from ten timesteps of a thousand. The rest it draws evenly,
-    so that no part of a curve over timesteps is empty.
-
     Args:
         denoiser: The model.
         num_draws: S, a multiple of `QUERY_FOLDS`.
@@ -115,11 +102,9 @@ def query_draws(
         measurement: What is measured.
         timesteps: Half-open range of timesteps to draw from; None means all.
     """
-    keys = () if timesteps is None else timesteps
-    proposal = None
-    if measurement == "elbo":
-        proposal = elbo_weights(denoiser).cpu() ** 1.5
-        proposal = 0.75 * proposal / proposal.sum() + 0.25 / len(proposal)
+    keys, proposal = () if timesteps is None else timesteps, None
+    if measurement.proposal is not None:
+        proposal = resolve_name(measurement.proposal)(denoiser)
     return make_draws(
         num_draws,
         denoiser.shape,
@@ -132,7 +117,9 @@ def query_draws(
 
 
 class _Measured:
-    """What both kinds share: the picture on the model's device, and ranges."""
+    """What all kinds share: the picture on the model's device, and ranges."""
+
+    doing = "Measuring"
 
     def __init__(self, denoiser: Denoiser, question: Question):
         self.denoiser, self.question = denoiser, question
@@ -157,8 +144,8 @@ class Drawn(_Measured):
     def __init__(self, denoiser: Denoiser, question: Question):
         super().__init__(denoiser, question)
         self.x_0 = question.subject.x_0.to(denoiser.device)
-        measure = (MEASUREMENTS | OUTPUTS)[question.measurement]
-        self.measure = partial(measure, mask=self.mask)
+        costs = resolve_name(question.measurement.costs)
+        self.measure = partial(costs, mask=self.mask)
 
     def gradient(
         self,
@@ -205,7 +192,7 @@ class Drawn(_Measured):
         """Return timesteps (S,), costs (S,) and weights (S,) of all draws, on the CPU.
 
         The mean of weight times cost is the value over all timesteps, for the ELBO
-        without its `elbo_constant`; that of each quarter of the draws, in order, is an
+        without its constant; that of each quarter of the draws, in order, is an
         estimate by itself. The draws depend on no weights: the costs of two models
         differ by the models alone.
         """
@@ -288,10 +275,11 @@ class Drawn(_Measured):
 
     def _constant(self, band: TimestepRange) -> float:
         """Return what a range of timesteps adds to the mean of its draws."""
-        if self.question.measurement != "elbo":
+        if self.question.measurement.constant is None:
             return 0.0
         share = (band[1] - band[0]) / self.denoiser.num_train_timesteps
-        return share * elbo_constant(self.denoiser, self.x_0, self.mask)
+        constant = resolve_name(self.question.measurement.constant)
+        return share * constant(self.denoiser, self.x_0, self.mask)
 
 
 class Path(_Measured):
@@ -303,6 +291,7 @@ class Path(_Measured):
     def __init__(self, denoiser: Denoiser, question: Question):
         super().__init__(denoiser, question)
         self.steps = path_steps(denoiser, question.subject)
+        self.measure = resolve_name(question.measurement.costs)
 
     def gradient(
         self,
@@ -366,7 +355,19 @@ class Path(_Measured):
         most = min(PATH_BATCH, max(1, self.denoiser.most_at_once // 2))
         parts = [steps[i : i + most] for i in range(0, len(steps), most)]
         for part in _counted(parts, on_step):
-            yield path_costs(self.denoiser, self.question.subject, part, self.mask)
+            yield self.measure(self.denoiser, self.question.subject, part, self.mask)
+
+
+class Whole(_Measured):
+    """A value of the whole image, without scores of training images."""
+
+    doing = "Following the flow"
+
+    def value(self, on_step: OnStep = None) -> tuple[float, float]:
+        """Return the cost and its standard error."""
+        costs = resolve_name(self.question.measurement.costs)
+        subject = self.question.subject
+        return costs(self.denoiser, subject, self.question.seed, on_step)
 
 
 def _counted(parts: list, on_step: OnStep) -> Iterator:

@@ -1,7 +1,8 @@
 """What evidence calls methods, measurements and costs, in words."""
 
 from core.evidence.stored import CEILING, RANDOM
-from core.lenses import MEASUREMENTS, METHODS
+from core.measurements import MEASUREMENTS
+from core.methods import METHODS
 
 
 def method_name(method: str) -> str:

@@ -17,7 +17,8 @@ from core.evidence.stored import (
     figures,
 )
 from core.files.texts import minus
-from core.lenses import METHODS, Lens
+from core.lenses import Lens
+from core.methods import METHODS
 from core.numbers import number, plus_minus
 
 UNTESTED = "not tested by retraining"

@@ -37,17 +37,16 @@ from core.explorer.resemblance import Resemblance, resemblance
 from core.files.images import decode_picture, frames_note
 from core.labels import check_label
 from core.lenses import (
-    MEASUREMENTS,
-    METHODS,
     QUERY_DRAWS,
     Lens,
-    check_attributable,
     check_bands,
     check_lens,
-    check_measurement,
     lens_notes,
     stored_key,
+    uses_steps,
 )
+from core.measurements import MEASUREMENTS, check_attributable, check_measurement
+from core.methods import METHODS, has_timesteps
 from core.scores.errors import StoredErrors
 
 __all__ = [
@@ -420,11 +419,6 @@ class Explorer:
             return stored
         self._wait_for_model(progress)
         ids = self.examples.table.index.to_numpy()
-        if lens.kind == "similarity":
-            scores = self.engine.similarity(query, lens.method)
-            nothing = np.full(len(ids), np.nan)
-            note = self._note(query, lens)
-            return Answer(lens, ids, scores, nothing, "exact", float("nan"), note=note)
         self._check_steps(query, lens)
 
         def answered(found, lens: Lens, note: str) -> Answer:
@@ -526,11 +520,10 @@ class Explorer:
     def _note(self, query: Query, lens: Lens) -> str:
         """Return what a reader should know of how an answer was found, in words."""
         notes = lens_notes(lens)
-        if lens.kind != "similarity":
-            if uses_steps(lens):
-                notes.append(self.trajectory_note(query))
-            if lens.region is not None:
-                notes.append(self.engine.region_note(lens.region))
+        if uses_steps(lens):
+            notes.append(self.trajectory_note(query))
+        if lens.region is not None and has_timesteps(lens.method):
+            notes.append(self.engine.region_note(lens.region))
         return " ".join(notes)
 
     def _check_steps(self, query: Query, lens: Lens) -> None:
@@ -574,18 +567,19 @@ class Explorer:
             progress: Called after every part; may raise to stop.
 
         Raises:
-            ValueError: If the log-probability is asked of a part.
+            ValueError: If a part is asked of what only the whole picture has.
         """
         lens = self._measurement(query, measurement, timesteps, region, num_draws)
-        if measurement == "log-probability" and (timesteps or region):
+        facts = MEASUREMENTS[measurement]
+        if facts.over == "image" and (timesteps or region):
             raise ValueError(
-                "The log-probability is that of the whole picture over all timesteps. "
-                "Leave out timesteps and region, or choose the measurement 'elbo'."
+                f"The {facts.title.lower()} is that of the whole picture over all "
+                "timesteps. Leave out timesteps and region, or choose the measurement "
+                "'elbo'."
             )
         self._wait_for_model(progress)
         value, error = self.engine.value(query, lens, progress)
-        unit = MEASUREMENTS[measurement].unit
-        return Measured(value, error, unit, self._note(query, lens))
+        return Measured(value, error, facts.unit, self._note(query, lens))
 
     def _measurement(self, query, measurement, timesteps, region, num_draws) -> Lens:
         """Return a lens that names what is to be measured, if that is possible."""
@@ -624,7 +618,7 @@ class Explorer:
         check_attributable(measurement)
         self._wait_for_model(progress)
         timesteps, costs, weights = self.engine.timestep_costs(query, lens, progress)
-        if measurement == "trajectory":
+        if uses_steps(lens):
             return step_table(timesteps, costs)
         edges = band_edges((0, self.num_train_timesteps), num_bands)
         return band_table(timesteps, costs, weights, edges)
@@ -727,9 +721,3 @@ class Explorer:
         best = np.argsort(-similarity, kind="stable")[:count]
         ids = self.examples.table.index
         return [(int(ids[i]), float(similarity[i])) for i in best]
-
-
-def uses_steps(lens: Lens) -> bool:
-    """Return whether a lens asks about the steps in which a picture was drawn."""
-    own = METHODS[lens.method].measurement
-    return own == "journey" or (own is None and lens.measurement == "trajectory")

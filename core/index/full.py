@@ -49,33 +49,6 @@ def balance(rms: Tensor) -> Tensor:
     return torch.where(rms > 0, rms, torch.ones((), dtype=rms.dtype))
 
 
-def precondition(
-    rotated: Tensor, eigenvalues: Tensor | None = None, damping: float = 0.0
-) -> Tensor:
-    """Return rotated queries (..., P) over (eigenvalue + damping).
-
-    All that a lens changes is in here: EK-FAC's or K-FAC's eigenvalues and any damping
-    rank again by this and one reading of the index. The index is asked with the result
-    times `balance`, a sketch with the result times what its vectors were divided by.
-
-    Args:
-        rotated: In the eigenbasis, shape (..., P).
-        eigenvalues: Shape (P,); None for the plain inner product.
-        damping: In the units of the eigenvalues, positive.
-
-    Raises:
-        ValueError: If there are eigenvalues and the damping is not positive.
-    """
-    if eigenvalues is None:
-        return rotated
-    if not damping > 0:
-        raise ValueError(
-            f"A damping of {damping} leaves directions without curvature undamped. "
-            "Give a positive one, such as a thousandth of the mean eigenvalue."
-        )
-    return rotated / (eigenvalues + damping)
-
-
 def create_once(path: Path, make: Callable[[Path], object]) -> None:
     """Make a file if it is not there, so that another process's is never replaced."""
     if path.exists():
@@ -271,7 +244,7 @@ class GradientIndex:
         result.
 
         Args:
-            queries: Of `precondition`, times `balance`, shape (Q, P), float32.
+            queries: Preconditioned, times `balance`, shape (Q, P), float32.
             on_rows: Called with (examples done, examples in all); may raise to stop.
             piece_bytes: Of codes between two calls of `on_rows`.
         """

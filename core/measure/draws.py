@@ -13,6 +13,7 @@ import torch
 from scipy.special import gammaincinv
 from torch import Tensor
 
+from core.lenses import check_timesteps
 from core.seeds import keyed_seed
 
 
@@ -261,12 +262,8 @@ def make_draws(
     Raises:
         ValueError: If the draws do not divide into the folds, or the range is empty.
     """
+    check_timesteps(timestep_range, num_train_timesteps)
     start, stop = timestep_range or (0, num_train_timesteps)
-    if not 0 <= start < stop <= num_train_timesteps:
-        raise ValueError(
-            f"The timestep range {start}:{stop} is not inside 0:{num_train_timesteps}. "
-            "Give a first timestep smaller than the last one."
-        )
     if num_draws < num_folds or num_draws % num_folds:
         raise ValueError(
             f"{num_draws} draws cannot be split into {num_folds} equal folds. "

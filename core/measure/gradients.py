@@ -9,11 +9,11 @@ from core.measure.draws import Draws
 from core.model.denoiser import Denoiser
 from core.model.parameters import Layout, attributed_parameters, flatten_gradients
 
-Measurement = Callable[[Denoiser, Tensor, int | None, Draws], Tensor]
+Costs = Callable[[Denoiser, Tensor, int | None, Draws], Tensor]
 
 
 def fold_gradients(
-    measurement: Measurement,
+    measurement: Costs,
     denoiser: Denoiser,
     layout: Layout,
     x_0: Tensor,

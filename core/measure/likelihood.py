@@ -72,6 +72,17 @@ def log_probability(
     return float(values.mean()), float(values.std() / num_draws**0.5)
 
 
+def probability_cost(
+    denoiser: Denoiser,
+    subject: Subject,
+    seed: int,
+    on_step: Callable[[int, int], None] | None = None,
+) -> tuple[float, float]:
+    """Return -log p(x_0) in nats, a cost as all that is measured, and its error."""
+    value, error = log_probability(denoiser, subject, seed, on_step=on_step)
+    return -value, error
+
+
 def noise_levels(denoiser: Denoiser) -> np.ndarray:
     """Return log(noise / signal) of every timestep, ascending, shape (T,)."""
     alphas = denoiser.alphas_cumprod.double().cpu().numpy()

@@ -102,7 +102,3 @@ def output_size(
 ) -> Tensor:
     """Return what stands for the model's output in DAS, shape (S,)."""
     return predict(denoiser, x_0, label, draws).sizes(mask)
-
-
-# What a method measures of a query in place of a measurement that a person chooses.
-OUTPUTS = {"square-norm": square_norm, "output": output_size}

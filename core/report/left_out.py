@@ -10,7 +10,8 @@ import numpy as np
 
 from core.answers import Answer
 from core.explorer.groups import Calibrated
-from core.lenses import MEASUREMENTS, METHODS
+from core.measurements import MEASUREMENTS
+from core.methods import METHODS
 from core.numbers import plain, signed_scale
 from core.report.reading import SURE
 

@@ -16,7 +16,9 @@ from core.columns import beside
 from core.explorer.explorer import Answer
 from core.explorer.filters import Found
 from core.files.texts import minus
-from core.lenses import KINDS, MEASUREMENTS, METHODS, Lens
+from core.lenses import Lens, uses_steps
+from core.measurements import MEASUREMENTS
+from core.methods import KINDS, METHODS
 from core.numbers import Scale, plain, signed_scale
 
 KIND_COLUMNS = {"attribution": "score", "similarity": "similarity"}
@@ -184,7 +186,7 @@ def error_note(answer: Answer) -> str:
     if not np.isfinite(answer.standard_errors).any():
         return f"{method.title} gives no standard error."
     covered = ["the draws of the training gradients"]
-    if method.measurement or answer.lens.measurement != "trajectory":
+    if not uses_steps(answer.lens):
         covered.append("the draws of this image's question")
     if answer.source in ("sketch", "projection"):
         covered.append(f"the {answer.source}")

@@ -18,7 +18,9 @@ from core.evidence.trust import UNTESTED, Trust, reliability, size_note
 from core.explorer.explorer import Explorer
 from core.files import images
 from core.files.texts import minus, one_line, shortened
-from core.lenses import MEASUREMENTS, METHODS, has_timesteps, lens_title, measures
+from core.lenses import lens_title
+from core.measurements import MEASUREMENTS
+from core.methods import METHODS, has_timesteps, measures
 from core.report import comparison, reading, reproduce
 from core.report.left_out import LeftOut
 
@@ -246,9 +248,10 @@ def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
         if np.isfinite(answer.value):
             rows.append(("Value now", now))
     if not has_timesteps(lens.method):
-        if lens.method == "clip":
-            clip = explorer.provenance["clip"]
-            rows.append(("CLIP model", one_line(f"{clip['name']}, {clip['sha256']}")))
+        model = explorer.provenance.get(method.array)
+        if model is not None:
+            facts = one_line(f"{model['name']}, {model['sha256']}")
+            rows.append((f"{method.title} model", facts))
         return rows
     low, high = lens.timesteps or (0, explorer.num_train_timesteps)
     region = "the whole picture"

@@ -6,7 +6,8 @@ from importlib import metadata
 from platform import python_version
 
 from core.answers import Query
-from core.lenses import Lens, has_timesteps, measures
+from core.lenses import Lens
+from core.methods import has_timesteps, measures
 
 # What an answer's digits can depend on, besides the collection.
 PACKAGES = ("torch", "diffusers", "numpy", "numba", "duckdb", "pillow")

@@ -6,20 +6,7 @@ Gradients are in the main Kronecker eigenbasis, a rotation, so that projections,
 and inner products are those of the plain gradients, and one file of features serves
 every query. A projection is unbiased for inner products: `core.index.projection`.
 
-| method | what is needed | function |
-|---|---|---|
-| ekfac-reduce, ...-fisher | curvature file, index or sketch | `preconditioned` |
-| relatif | whitened norms of the collection | `relatif_scores` |
-| gradient | index, or features of the trak file | `gradient_scores` |
-| cosine | the same, norms of the trak file | `cosine_scores` |
-| trak | trak file; query features of any measurement | `trak_scores` |
-| d-trak | d-trak file; query measured by "square-norm" | `trak_scores` |
-| journey-trak | trak file; query gradient of each step | `journey_scores` |
-| datainf | datainf file | `datainf_scores` |
-| das | das file; query measured by "output" | `das_scores` |
-| pixel | pictures | `pixel_similarity` |
-| latent | clean examples | `latent_similarity` |
-| clip | embeddings | `core.engine.clip.clip_similarity` |
+Which function serves which method, and what it needs, says `core.methods`.
 
 Dampings are those of the mean loss, as in the paper's App. J.5: what the TRAK code
 calls lambda is N times larger.
@@ -31,71 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.curvature.basis import Curvature, Eigenbasis
 from core.model.parameters import Layout
 
 # A multiple of the mean eigenvalue. The paper's 1e-9 fails for TRAK and D-TRAK, whose
 # Fisher has low rank; it sweeps for the best value of each benchmark (App. J.5).
 TRAK_RELATIVE_DAMPING = 1e-1
 DATAINF_DIVISOR = 10.0  # Kwon et al. 2024: damping = mean squared gradient / 10
-
-
-def preconditioned(
-    rotated: Tensor, basis: Eigenbasis, curvature: Curvature, damping: float
-) -> Tensor:
-    """Return gradients preconditioned by a curvature that has an eigenbasis of its own.
-
-    K-FAC or EK-FAC of another GGN, or with reduce in place of expand (App. C and D):
-    the inner product with the training gradients of the main index is Eq. 6 under that
-    curvature.
-
-    A score says by how much the measured cost would rise, times N, without the example.
-
-    Args:
-        rotated: Query gradients in the main eigenbasis, shape (Q, P).
-        basis: The main eigenbasis.
-        curvature: The other curvature, on the same device.
-        damping: Added to its eigenvalues.
-
-    Returns:
-        (H' + damping I)^-1 g in the main eigenbasis, shape (Q, P).
-    """
-    return basis.rotate(curvature.solve(basis.rotate_back(rotated), damping))
-
-
-def relatif_scores(scores: np.ndarray, whitened_norms: np.ndarray) -> np.ndarray:
-    """Return l-RelatIF scores (Q, N): influence per unit of self-influence.
-
-    Barshan et al. 2020, "RelatIF: Identifying Explanatory Training Examples via
-    Relative Influence", its l-RelatIF: the influence divided by sqrt(g_j^T H^-1 g_j),
-    the root of the example's influence on itself. (Their theta-RelatIF divides by
-    |H^-1 g_j|.)
-
-    A score says how much the example matters to this query in particular: examples that
-    matter to everything are marked down.
-
-    Args:
-        scores: Influences, shape (Q, N).
-        whitened_norms: |(H + damping I)^-1/2 g_j|, at the collection's own damping,
-            shape (N,).
-    """
-    return relative(scores, whitened_norms)
-
-
-def gradient_scores(query: Tensor, gradients: Tensor) -> Tensor:
-    """Return inner products of gradients (Q, N): influence without curvature.
-
-    Charpiat et al. 2019, "Input Similarity from the Neural Network Perspective"; one
-    checkpoint of TracIn (Pruthi et al. 2020).
-
-    A score says how much one small training step on the example lowers the query's
-    cost, per unit of learning rate.
-
-    Args:
-        query: Gradients or their features, shape (Q, k).
-        gradients: Of the training examples, projected alike, shape (N, k).
-    """
-    return query @ gradients.T
 
 
 def cosine_scores(
@@ -203,52 +131,6 @@ def _solve(gram: Tensor, damping: float, right: Tensor) -> Tensor:
     return torch.cholesky_solve(right, torch.linalg.cholesky(gram))
 
 
-def trak_scores(query: Tensor, features: Tensor, damping: float) -> Tensor:
-    """Return TRAK scores (Q, N): influence under the projected empirical Fisher.
-
-    Park et al. 2023, "TRAK: Attributing Model Behavior at Scale", for diffusion models
-    as Georgiev et al. 2023 and App. J.4 use it: the features are random projections of
-    training-loss gradients, the Hessian their second moment, and the weights that
-    multiply a classifier's scores are one for a loss. One checkpoint, no ensemble.
-
-    D-TRAK (Zheng et al. 2024, "Intriguing Properties of Data Attribution on Diffusion
-    Models") is the same formula with gradients of the squared norm of the predicted
-    noise in place of both the training loss and the measurement, which their own
-    experiments chose and no derivation gives.
-
-    A score says by how much the measured cost would rise, times N, without the example,
-    as far as a random projection and a low-rank Fisher can tell; trust the order more
-    than the size.
-
-    Args:
-        query: Projected query gradients, shape (Q, k).
-        features: Projected training gradients, shape (N, k).
-        damping: Of the mean loss; N times it is the lambda of the TRAK code.
-    """
-    return fisher_products(query, features, damping)
-
-
-def journey_scores(
-    steps: Tensor, features: Tensor, damping: float
-) -> tuple[Tensor, Tensor]:
-    """Return Journey-TRAK scores of every sampling step (S, N), and their sum (N,).
-
-    Georgiev et al. 2023, "The Journey, Not the Destination: How Data Guides Diffusion
-    Models": TRAK whose query at a step is the denoising loss at that step's noise level
-    of what the sampler then expected the picture to become (`core.measure.outputs`).
-
-    A score says by how much that step would have been harder, times N, without the
-    example; the sum says it for the whole way from noise to picture.
-
-    Args:
-        steps: Projected gradient of every step, shape (S, k).
-        features: Projected training-loss gradients, shape (N, k).
-        damping: Of the mean loss.
-    """
-    scores = trak_scores(steps, features, damping)
-    return scores, scores.sum(0)
-
-
 def das_scores(
     query: Tensor, features: Tensor, residuals: Tensor, damping: float
 ) -> Tensor:
@@ -335,26 +217,6 @@ def datainf_mixing(gram: Tensor, squares: Tensor, damping: Tensor) -> Tensor:
     mixing = -gram / (num_examples * (damping + squares))
     mixing.diagonal().add_(1)
     return mixing / damping
-
-
-def datainf_scores(query: Tensor, features: Tensor) -> Tensor:
-    """Return DataInf scores (Q, N).
-
-    Kwon et al. 2024, "DataInf: Efficiently Estimating Data Influence in LoRA-tuned LLMs
-    and Diffusion Models", on all attributed layers in place of LoRA's: influence with a
-    closed form for the damped inverse of every layer's empirical Fisher
-    (`datainf_mixing`) and its paper's damping (`datainf_damping`).
-
-    A score says by how much the measured cost would rise, times N, without the example,
-    taking every layer by itself. The paper's own code gives the opposite sign.
-
-    Args:
-        query: Gradients over the root of their layer's damping, or their projections,
-            shape (Q, k).
-        features: The training gradients, preconditioned by DataInf and times the root
-            of their layer's damping, projected alike, shape (N, k).
-    """
-    return query @ features.T
 
 
 def per_coordinate(values: Tensor, layout: Layout) -> Tensor:

@@ -24,7 +24,8 @@ from core.collection.schema import build_command
 from core.config import CollectionConfig, config_from_dict
 from core.files.tensor_files import read_tensors, write_tensors
 from core.files.whole import Damaged
-from core.lenses import METHODS, Lens
+from core.lenses import Lens
+from core.methods import METHODS
 from core.scores.influence import centred
 from core.scores.scoring import Scores, Scoring
 

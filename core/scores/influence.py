@@ -38,19 +38,6 @@ def fold_statistics(fold_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, fold_scores.std(0, ddof=1) / num_folds**0.5
 
 
-def predicted_change(scores: np.ndarray, removed: np.ndarray) -> np.ndarray:
-    """Return the predicted change of the cost when a group is left out (sum of Eq. 6).
-
-    Args:
-        scores: Shape (..., N).
-        removed: Boolean mask over the training set, shape (N,).
-
-    Returns:
-        Sum of the removed examples' scores over N, shape (...).
-    """
-    return scores[..., removed].sum(-1) / scores.shape[-1]
-
-
 def split_reliability(first: np.ndarray, second: np.ndarray) -> float:
     """Return the mean over queries of the Spearman correlation of scores (Q, N)."""
     from scipy.stats import spearmanr  # slow to load, and no answer needs it

@@ -1,22 +1,20 @@
-"""Journey-TRAK's query features: what the sampler expected, step by step.
+"""Journey-TRAK: what the sampler expected, step by step, and scores of each step.
 
 Georgiev et al. 2023. "Noise" is the predicted noise also of a model that was trained to
 predict velocity or sample.
 """
 
 from collections.abc import Callable
-from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from core.curvature.basis import Eigenbasis
-from core.index.projection import Projection
-from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
-from core.measure.gradients import fold_gradients
+from core.measure.gradients import Costs, fold_gradients
 from core.model.denoiser import Denoiser
-from core.model.sampling import Trajectory
+from core.model.parameters import parameter_layout
+from core.model.sampling import Subject, Trajectory
 
 
 @torch.no_grad()
@@ -51,43 +49,42 @@ def expected_pictures(
     return torch.cat(parts)
 
 
-def journey_features(
+def draws_per_step(num_draws: int, num_steps: int) -> int:
+    """Return how many draws each sampling step gets: at least one opposite pair."""
+    return max(2, num_draws // num_steps // 2 * 2)
+
+
+def step_features(
     denoiser: Denoiser,
-    basis: Eigenbasis,
-    projection: Projection,
-    trajectory: Trajectory,
-    label: int | None,
+    subject: Subject,
+    measure: Costs,
+    project: Callable[[Tensor], Tensor],
     num_draws: int,
     seed: int,
-    guidance_scale: float = 1.0,
-    mask: Tensor | None = None,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """Return Journey-TRAK's query features of every sampling step.
+    """Return a query's features at every sampling step, shape (S, k), float32.
 
-    Georgiev et al. 2023 measure, at each step, the denoising loss at the step's noise
-    level of what the sampler then expected the picture to become, with fresh noise.
-    Here it is the loss that the model was trained with, as for the features of TRAK.
+    Georgiev et al. 2023, "The Journey, Not the Destination: How Data Guides Diffusion
+    Models", measure, at each step, the denoising loss at the step's noise level of what
+    the sampler then expected the picture to become, with fresh noise. Here it is the
+    loss that the model was trained with, as for the features of TRAK.
 
     Args:
         denoiser: The model.
-        basis: The Kronecker eigenbasis, on the model's device.
-        projection: Of the TRAK features, on the model's device.
-        trajectory: Of S steps.
-        label: Class index; None means no label.
+        subject: The picture, with its S sampling steps.
+        measure: Costs of one example at every draw.
+        project: Features (1, k) of a gradient (1, P), as those of the training images.
         num_draws: Noises per step; even numbers come in opposite pairs.
         seed: The collection's seed.
-        guidance_scale: With which the picture was drawn.
-        mask: Which entries of the loss count, boolean, shape (H, W); None means all.
         on_step: Called with (steps done, steps in all); may raise to stop.
-
-    Returns:
-        Shape (S, k), float32.
     """
-    pictures = expected_pictures(denoiser, trajectory, label, guidance_scale)
-    measure, features = partial(loss, mask=mask), []
+    pictures = expected_pictures(
+        denoiser, subject.trajectory, subject.label, subject.guidance_scale
+    )
+    layout, features = parameter_layout(denoiser.unet), []
     for step, (x_0, t) in enumerate(
-        zip(pictures, trajectory.timesteps.tolist(), strict=True)
+        zip(pictures, subject.trajectory.timesteps.tolist(), strict=True)
     ):
         draws = make_draws(
             num_draws,
@@ -97,9 +94,17 @@ def journey_features(
             timestep_range=(t, t + 1),
         ).to(denoiser.device)
         gradient, _ = fold_gradients(
-            measure, denoiser, basis.layout, x_0, label, draws, 1
+            measure, denoiser, layout, x_0, subject.label, draws, 1
         )
-        features.append(projection.apply(basis.rotate(gradient)).cpu())
+        features.append(project(gradient))
         if on_step is not None:
             on_step(step + 1, len(pictures))
     return torch.cat(features)
+
+
+def band_sums(
+    rows: np.ndarray, timesteps: Tensor, edges: tuple[int, ...]
+) -> list[np.ndarray]:
+    """Return the sums over the steps in each band of scores (S, N) of every step."""
+    band = np.digitize(timesteps.numpy(), edges) - 1
+    return [rows[band == number].sum(0) for number in range(len(edges) - 1)]

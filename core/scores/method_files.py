@@ -23,25 +23,9 @@ from core.files.whole import Damaged
 from core.index.full import balance
 from core.index.projection import Projection, checksum, make_projection
 from core.index.sketch import pack_signs
+from core.methods import METHODS, with_features
 from core.model.parameters import Layout
 from core.scores.baselines import per_coordinate
-
-# Which file serves which method; a method without one needs none.
-FILE_OF = {
-    "trak": "trak",
-    "journey-trak": "trak",
-    "gradient": "trak",
-    "cosine": "trak",
-    "d-trak": "d-trak",
-    "das": "das",
-    "datainf": "datainf",
-    "ekfac-reduce": "curvature-model-reduce",
-    "kfac-reduce": "curvature-model-reduce",
-    "ekfac-fisher": "curvature-loss-expand",
-    "kfac-fisher": "curvature-loss-expand",
-    "kfac-fisher-reduce": "curvature-loss-reduce",
-}
-FEATURE_FILES = ("trak", "d-trak", "das", "datainf")
 
 
 def method_path(root: Path, name: str, kind: str, settings: dict) -> Path:
@@ -166,15 +150,17 @@ def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
         LookupError: If there is none.
         ValueError: If those there are belong to another collection.
     """
-    kind = FILE_OF[method]
+    kind = METHODS[method].file
     pattern = f"{collection.name}-method-{kind}-{'[0-9a-f]' * 12}.safetensors"
     paths = sorted(collection.path.parent.glob(pattern))
     if not paths:
         only = "curvature" if kind.startswith("curvature") else kind
+        features = with_features().get(kind)
+        source = "" if features is None or features.outputs else _FROM_INDEX
         raise LookupError(
             f"What '{method}' needs did not come with collection '{collection.name}'. "
             f"Make it with `python -m precompute methods --collection "
-            f"{collection.name} --only {only}`{_FROM_INDEX.get(kind, '')}."
+            f"{collection.name} --only {only}`{source}."
         )
     facts = {path: read_facts(path) for path in paths}
     denoiser = collection.denoiser_sha256()
@@ -192,7 +178,28 @@ def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
     return best, facts[best]
 
 
-_FROM_INDEX = {"datainf": "; it reads the full index, which `build` leaves behind"}
+_FROM_INDEX = "; it reads the full index, which `build` leaves behind"
+
+
+def method_cost(collection: Collection, method: str) -> tuple[float, float]:
+    """Return the seconds and bytes of what a method needs; NaN where not recorded.
+
+    A method whose file did not come along raises a LookupError.
+    """
+    method_facts, costs = METHODS[method], collection.meta("costs")
+    if method_facts.reads == "images":
+        array = method_facts.array
+        return float("nan"), collection.array(array).nbytes if array else 0.0
+    sketch = collection.meta("sketch")["dim"] // 8 * len(collection.labels())
+    if method_facts.file is None or not method_facts.file_required:
+        curvature = costs["curvature"] if method_facts.preconditioner else 0.0
+        kinds = {s.layout["kind"]: s.num_bytes for s in collection.shards()}
+        return costs["gradients"] + curvature, kinds["eigenvectors"] + sketch
+    facts = find_method(collection, method)[1]
+    # Features with draws of their own need none of the collection's gradients.
+    alone = facts["settings"]["method"].get("source") == "own draws"
+    seconds = facts["seconds"] + (0.0 if alone else costs["gradients"])
+    return seconds, facts["bytes"] + (0 if "projection" in facts else sketch)
 
 
 def read_facts(path: Path) -> dict:

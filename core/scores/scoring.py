@@ -4,14 +4,14 @@ Everything is in the main Kronecker eigenbasis, a rotation, so inner products, n
 projections are those of the plain gradients. An influence is the inner product of Eq.
 6: of a preconditioned query gradient with a training gradient. Training gradients are
 read from the full index, or estimated from the sketch or from the projections that
-other methods are made of; all serve any preconditioner. Methods from other papers go
-through `core.scores.baselines`. Knows nothing of pictures: what is measured came
-before.
+other methods are made of; all serve any preconditioner. What is a method's own says
+its entry in `core.methods`. Knows nothing of images: what is measured came before.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from pkgutil import resolve_name
 
 import numpy as np
 import torch
@@ -19,18 +19,15 @@ from torch import Tensor
 
 from core.collection.store import Collection
 from core.config import config_from_dict
-from core.curvature.basis import Curvature, Eigenbasis, kfac_eigenvalues
+from core.curvature.basis import (
+    Curvature,
+    Eigenbasis,
+    kfac_eigenvalues,
+    precondition,
+)
 from core.index.sketch import collection_sketch
 from core.lenses import Lens
-from core.scores.baselines import (
-    cosine_scores,
-    das_scores,
-    datainf_scores,
-    preconditioned,
-    relatif_scores,
-    trak_damping,
-    trak_scores,
-)
+from core.methods import METHODS
 from core.scores.beside import open_index
 from core.scores.errors import (
     ErrorModel,
@@ -39,7 +36,7 @@ from core.scores.errors import (
     typical_model,
 )
 from core.scores.influence import centred
-from core.scores.method_files import FILE_OF, load_method
+from core.scores.method_files import load_method
 from core.scores.stored import (
     FromFeatures,
     FromIndex,
@@ -66,6 +63,21 @@ class Scores:
     def each(self, change: Callable[[np.ndarray], np.ndarray]) -> "Scores":
         """Return scores and errors changed alike."""
         return Scores(change(self.scores), change(self.standard_errors), self.source)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One query's scores and what was measured of it.
+
+    Attributes:
+        scores: Of all training examples.
+        value: The measured cost; NaN where a method measures none.
+        value_error: Its standard error, NaN where there is none.
+    """
+
+    scores: Scores
+    value: float = float("nan")
+    value_error: float = float("nan")
 
 
 def linear_scores(
@@ -100,9 +112,6 @@ def linear_scores(
         if on_rows is not None:
             on_rows(len(found), len(folds))
     return found
-
-
-BY_FEATURES = ("trak", "d-trak", "datainf", "das")  # of whole queries, not of folds
 
 
 class Scoring:
@@ -201,9 +210,10 @@ class Scoring:
 
         What did not come along raises a LookupError that says how to make it.
         """
-        if lens.method in FILE_OF and lens.method != "gradient":
+        method = METHODS[lens.method]
+        if method.file is not None and method.file_required:
             self.method_file(lens.method)
-        if lens.method not in BY_FEATURES:
+        if method.reads == "gradients":
             self.gradients(lens)
 
     def gradients(self, lens: Lens) -> TrainingGradients:
@@ -222,7 +232,8 @@ class Scoring:
             return self.indexed
         # The sketch is of whitened gradients: good for influence, poor without
         # curvature.
-        if lens.form == "auto" and lens.method in ("gradient", "cosine"):
+        method = METHODS[lens.method]
+        if lens.form == "auto" and method.file and method.preconditioner is None:
             try:
                 return FromFeatures(self.method_file(lens.method))
             except LookupError:
@@ -231,27 +242,21 @@ class Scoring:
 
     def preconditioned(self, folds: Tensor, lens: Lens) -> Tensor:
         """Return what Eq. 6 multiplies with a training gradient, shape (F, P)."""
-        kind = lens.method.removesuffix("-reduce").removesuffix("-fisher")
-        if lens.method in ("gradient", "cosine"):
+        method = METHODS[lens.method]
+        if method.preconditioner is None:
             return folds
-        if kind != lens.method:
-            return self._elsewhere(folds, lens, kind)
-        values = self.eigenvalues["ekfac" if kind == "relatif" else kind]
-        damping = self.own_damping if lens.damping is None else lens.damping
-        return folds / (values + damping)
-
-    def _elsewhere(self, folds: Tensor, lens: Lens, kind: str) -> Tensor:
-        """Return gradients preconditioned by a curvature with another eigenbasis."""
-        curvature = self._curvature(lens.method, kind)
-        damping = lens.damping
+        if method.file is None:
+            damping = self.own_damping if lens.damping is None else lens.damping
+            return precondition(folds, self.eigenvalues[method.preconditioner], damping)
+        # Another curvature has an eigenbasis of its own.
+        curvature, damping = self._curvature(lens.method), lens.damping
         if damping is None:
             relative = self.settings["gradients"]["relative_damping"]
             damping = relative * float(curvature.eigenvalues.double().mean())
-        return preconditioned(
-            folds.to(self.device), self.basis, curvature, damping
-        ).cpu()
+        return curvature.solve_in(self.basis, folds.to(self.device), damping).cpu()
 
-    def _read_curvature(self, method: str, kind: str) -> Curvature:
+    def _read_curvature(self, method: str) -> Curvature:
+        kind = METHODS[method].preconditioner
         found = self.method_file(method).curvature(self.basis.layout, kind)
         return Curvature(found.basis.to(self.device), found.eigenvalues.to(self.device))
 
@@ -268,46 +273,37 @@ class Scoring:
             folds: Per query, gradients in the main eigenbasis, shape (F, P).
             on_rows: Called with (examples done, examples in all); may raise to stop.
         """
-        if lens.method in BY_FEATURES:
+        method = METHODS[lens.method]
+        if method.reads == "features":
             means = torch.stack([one.mean(0) for one in folds])
             file = self.method_file(lens.method)
             rows = self.feature_scores(
                 lens, file.query_features(means, self.basis.layout)
             )
-            nothing = np.full(rows.shape[1], np.nan)
-            return [Scores(row, nothing, FromFeatures.source) for row in rows]
-        about_mean = lens.method != "cosine"  # its zero means something
+            return [without_errors(row) for row in rows]
         found = linear_scores(
             [self.preconditioned(one, lens) for one in folds],
             self.gradients(lens),
             self.noise,
             on_rows,
-            about_mean,
+            method.centred,
         )
+        if method.scores is None:
+            return found
+        change = resolve_name(method.scores)
         return [
-            self._normalised(lens, scores, one)
+            scores.each(partial(change, folds=one, scoring=self))
             for scores, one in zip(found, folds, strict=True)
         ]
 
     def feature_scores(self, lens: Lens, features: Tensor) -> np.ndarray:
         """Return scores (Q, N) of query features (Q, k), by the lens's method."""
-        file = self.method_file(lens.method)
-        if lens.method == "datainf":
-            return centred(datainf_scores(features, file.features).double().numpy())
-        damping = lens.damping or trak_damping(file.features)
-        if lens.method == "das":  # never negative: zero means something
-            residuals = file.tensors["residual"]
-            return (
-                das_scores(features, file.features, residuals, damping).double().numpy()
-            )
-        return centred(trak_scores(features, file.features, damping).double().numpy())
+        method, file = METHODS[lens.method], self.method_file(lens.method)
+        scores = resolve_name(method.scores)(features, file, lens.damping)
+        rows = scores.double().numpy()
+        return centred(rows) if method.centred else rows
 
-    def _normalised(self, lens: Lens, scores: Scores, folds: Tensor) -> Scores:
-        """Return what RelatIF and the cosine make of inner products."""
-        if lens.method == "relatif":
-            return scores.each(lambda v: relatif_scores(v, self.whitened_norms))
-        if lens.method == "cosine":
-            norms = FromFeatures(self.method_file("cosine")).norms
-            length = np.array([float(folds.mean(0).norm())])
-            return scores.each(lambda v: cosine_scores(v[None], length, norms)[0])
-        return scores
+
+def without_errors(row: np.ndarray, source: str = FromFeatures.source) -> Scores:
+    """Return scores (N,) that have no standard errors."""
+    return Scores(row, np.full(len(row), np.nan), source)

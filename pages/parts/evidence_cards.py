@@ -32,7 +32,7 @@ from core.explorer import groups
 from core.explorer.explorer import Explorer
 from core.files import images
 from core.files.texts import file_name, minus, safe_csv
-from core.lenses import METHODS
+from core.methods import METHODS
 from core.report import comparison, evidence_figures
 from pages.parts import components, lens_views, link
 from pages.parts.words import heading, sentence, text

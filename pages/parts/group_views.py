@@ -14,7 +14,7 @@ from core.evidence.stored import NOTHING, Evidence, group_members
 from core.explorer import groups
 from core.explorer.explorer import Explorer, Lens
 from core.files import images, texts
-from core.lenses import METHODS
+from core.methods import METHODS
 from core.report import group_figures
 from core.report.left_out import LeftOut, printed
 from pages.parts import components, lens_views, link, trust

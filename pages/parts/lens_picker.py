@@ -13,15 +13,9 @@ from streamlit.delta_generator import DeltaGenerator
 
 from core.explorer.explorer import Explorer
 from core.explorer.jobs import Job
-from core.lenses import (
-    MEASUREMENTS,
-    METHODS,
-    Lens,
-    check_lens,
-    has_timesteps,
-    lens_title,
-    measures,
-)
+from core.lenses import Lens, check_lens, lens_title
+from core.measurements import MEASUREMENTS
+from core.methods import METHODS, has_timesteps, measures
 from pages.parts import waiting
 from pages.parts.words import sentence, text
 

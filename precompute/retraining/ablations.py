@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.curvature.basis import precondition
 from core.explorer.explorer import Explorer
-from core.index.full import BLOCK, GradientIndex, precondition, unpack
+from core.index.full import BLOCK, GradientIndex, unpack
 from precompute.machinery.workspace import Workspace
 
 BITS = (8, 4, 1)  # per coordinate of the full index

@@ -28,6 +28,7 @@ from core.evidence.stored import (
 from core.explorer.explorer import Explorer, open_explorer
 from core.lenses import Lens
 from core.measure.draws import subset_masks
+from core.methods import METHODS
 from core.model.checkpoint import denoiser_from_bytes
 from precompute.machinery.workspace import open_workspace
 from precompute.retraining.ablations import gradient_bytes, gradient_variants
@@ -43,7 +44,6 @@ from precompute.retraining.measure import (
 )
 from precompute.retraining.ready import check_evidence, needed_weights
 from precompute.retraining.scores import (
-    DAMPED,
     dampings,
     default_form,
     group_predictions,
@@ -110,8 +110,8 @@ def assemble(
         "form": default_form(explorer),
         "dampings": {
             method: dampings(explorer, method)
-            for method in DAMPED
-            if method in set(scores["method"])
+            for method, facts in METHODS.items()
+            if facts.swept and method in set(scores["method"])
         },
         "bytes_per_example": gradient_bytes(explorer),
         "collection": explorer.fingerprint,

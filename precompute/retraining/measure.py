@@ -14,6 +14,7 @@ from core.engine.query import QUERY_FOLDS, Question
 from core.evidence.stored import MODEL, PICTURE_COLUMNS, RANDOM
 from core.files.table_files import read_table, write_table
 from core.measure.likelihood import log_probability
+from core.measurements import MEASUREMENTS
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
 from core.model.sampling import Subject
@@ -69,7 +70,8 @@ def drawn_rows(
 
     Bands share the draws of the whole and sum to it.
     """
-    question = Question(subject, measurement, settings.num_draws, seed)
+    facts = MEASUREMENTS[measurement]
+    question = Question(subject, facts, settings.num_draws, seed)
     timesteps, costs, weights = question.to(denoiser).costs()
     weighted = (weights * costs).double()
     edges = np.linspace(0, denoiser.num_train_timesteps, settings.num_bands + 1)
@@ -94,8 +96,10 @@ def measured_rows(
 ) -> list[tuple]:
     """Return all costs of one sample in one model, as in `drawn_rows`."""
     subject = Subject(x_0, label)
-    rows = drawn_rows(denoiser, subject, "loss", settings, seed)
-    rows += drawn_rows(denoiser, subject, "elbo", settings, seed)
+    rows = []
+    for name, facts in MEASUREMENTS.items():
+        if facts.tested:
+            rows += drawn_rows(denoiser, subject, name, settings, seed)
     if settings.probability_draws:
         value, error = log_probability(
             denoiser,

@@ -13,17 +13,17 @@ from core.evidence.evaluation import predicted_changes
 from core.evidence.stored import GROUP_COLUMNS, OWN, RANDOM, group_members, group_name
 from core.explorer.explorer import Explorer
 from core.files.table_files import read_table, write_table
-from core.lenses import METHODS, Lens
+from core.lenses import Lens, stored_lenses
 from core.measure.draws import keyed_generator
+from core.measurements import MEASUREMENTS
+from core.methods import METHODS, measures
 from core.scores.baselines import mean_eigenvalue, trak_damping
 from core.scores.influence import centred
 from precompute.machinery.progress import Bar
 from precompute.retraining.measure import MeasureConfig
 
-GROUP_METHODS = ("ekfac", "trak", "clip")  # that are asked about whole groups
-
-
-DAMPED = ("ekfac", "kfac", "trak", "d-trak")  # whose damping is swept
+# That are asked about whole groups: those whose answers are stored.
+GROUP_METHODS = tuple(dict.fromkeys(lens.method for lens in stored_lenses()))
 
 
 RELATIVE_DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-2, 0.1, 1.0, 10.0)  # of mean eigenvalue
@@ -44,8 +44,7 @@ class Asked:
 
     def record(self) -> dict:
         """Return a value for each column of `LENS`."""
-        lens, method = self.lens, METHODS[self.lens.method]
-        own = method.kind == "similarity" or method.measurement is not None
+        lens, own = self.lens, not measures(self.lens.method)
         low, high = lens.timesteps or (-1, -1)
         return {
             "method": lens.method,
@@ -65,13 +64,20 @@ def default_form(explorer: Explorer) -> str:
 
 def dampings(explorer: Explorer, method: str) -> dict[str, float]:
     """Return a method's own damping, and the mean eigenvalue it is a multiple of."""
-    scoring = explorer.engine.scoring
-    if method in scoring.eigenvalues:
-        mean = float(scoring.eigenvalues[method].cpu().double().numpy().mean())
+    scoring, kind = explorer.engine.scoring, METHODS[method].preconditioner
+    if kind is not None:
+        mean = float(scoring.eigenvalues[kind].cpu().double().numpy().mean())
         return {"own": scoring.own_damping, "mean_eigenvalue": mean}
     features = scoring.method_file(method).features
     mean = float(mean_eigenvalue(features))
     return {"own": float(trak_damping(features)), "mean_eigenvalue": mean}
+
+
+def tested_measurements(method: str) -> list[str]:
+    """Return the measurements of retrained models that a method is asked about."""
+    if not measures(method):
+        return [Lens.measurement]
+    return [name for name, facts in MEASUREMENTS.items() if facts.tested]
 
 
 def asked_lenses(explorer: Explorer) -> list[Asked]:
@@ -81,11 +87,10 @@ def asked_lenses(explorer: Explorer) -> list[Asked]:
     form = default_form(explorer)
     asked = []
     for method in methods:
-        own = METHODS[method].kind == "similarity" or METHODS[method].measurement
-        for measurement in ("loss",) if own else ("loss", "elbo"):
+        for measurement in tested_measurements(method):
             lens = Lens(method, measurement, form=form)
             asked.append(Asked(lens))
-            if method in DAMPED:
+            if METHODS[method].swept:
                 known = dampings(explorer, method)
                 scale = known["mean_eigenvalue"]
                 swept = [PAPER_DAMPING, *(scale * r for r in RELATIVE_DAMPINGS)]
@@ -94,7 +99,7 @@ def asked_lenses(explorer: Explorer) -> list[Asked]:
                     for damping in swept
                     if not np.isclose(damping, known["own"], rtol=1e-3, atol=0)
                 ]
-    for measurement in ("loss", "elbo"):
+    for measurement in tested_measurements("ekfac"):
         lens = Lens("ekfac", measurement, form=form)
         others = [count for count in QUERY_DRAWS if count != lens.num_draws]
         asked += [Asked(replace(lens, num_draws=count)) for count in others]
@@ -205,21 +210,20 @@ def sample_groups(explorer: Explorer, sample_id: int, names: list[str]) -> pd.Da
     known = facts[facts["available"]]["method"].tolist()
     rows = []
     for method in [name for name in GROUP_METHODS if name in known]:
-        similar = METHODS[method].kind == "similarity"
-        for measurement in ("loss",) if similar else ("loss", "elbo"):
+        for measurement in tested_measurements(method):
             lens = Lens(method, measurement)
             answer = explorer.answer(query, lens)
             errors = np.full(len(names), np.nan)
             if METHODS[method].has_errors:
                 errors = explorer.uncertainty(query, answer).of_groups(members)
-            record = {"method": method, "measurement": OWN if similar else measurement}
+            record = Asked(lens).record()
             changes = predicted_changes(answer.scores[None], ~members)[0]
             for name, share, change, error in zip(
                 names, shares, changes, errors, strict=True
             ):
                 rows.append(
                     {"group": name, "sample_id": sample_id, "share": share}
-                    | record
+                    | {name: record[name] for name in ("method", "measurement")}
                     | {"predicted": change, "standard_error": error}
                 )
     return pd.DataFrame(rows)[list(GROUP_COLUMNS)]

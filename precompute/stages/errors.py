@@ -17,7 +17,8 @@ from core.collection.store import Collection
 from core.config import DATA_DIR
 from core.explorer.explorer import Explorer, open_explorer
 from core.index.sketch import Sketch
-from core.lenses import METHODS, Lens, stored_key
+from core.lenses import Lens, stored_key
+from core.methods import METHODS
 from core.scores.errors import (
     Asked,
     ErrorModel,

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from core.config import CollectionConfig
+from core.curvature.basis import precondition
 from core.data.datasets import Dataset
 from core.engine.query import Question, Subject
 from core.files.texts import safe_csv
-from core.index.full import precondition
 from core.measure.draws import keyed_generator
+from core.measurements import MEASUREMENTS
 from core.model.denoiser import Denoiser
 from core.scores.influence import split_reliability, top_overlap
 from precompute.machinery.out import ending, write_out
@@ -68,13 +69,11 @@ def some_queries(
     saved = workspace.load("samples", "fidelity-queries")
     if saved is not None:
         return saved[0]["queries"]
-    conditional = stage.denoiser.null_label is not None
     queries = []
     for i in Bar(part, "queries"):
-        label = int(samples["labels"][i]) if conditional else None
-        subject = Subject(samples["x_0"][i], label)
-        settings = stage.config
-        asked = Question(subject, "loss", settings.samples.num_draws, settings.seed)
+        subject = Subject(samples["x_0"][i], int(samples["labels"][i]))
+        settings, loss = stage.config, MEASUREMENTS["loss"]
+        asked = Question(subject, loss, settings.samples.num_draws, settings.seed)
         found = asked.to(stage.denoiser).gradient(stage.curvature.basis)
         queries.append(found.folds.mean(0))
     tensors = {"queries": torch.stack(queries).cpu()}

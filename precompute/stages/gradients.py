@@ -22,7 +22,7 @@ from core.curvature.basis import Curvature
 from core.data.datasets import Dataset
 from core.index.full import GradientIndex, balance
 from core.index.sketch import Sketch, collection_sketch, pack_signs
-from core.measure.costs import MEASUREMENTS
+from core.measure.costs import loss
 from core.measure.draws import Draws, keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.model.denoiser import Denoiser
@@ -68,11 +68,11 @@ class GradientStage:
         """Return one example's gradient by each fold of the draws, shape (F, P)."""
         label = int(self.dataset.labels[position])
         gradients, _ = fold_gradients(
-            MEASUREMENTS["loss"],
+            loss,
             self.denoiser,
             self.curvature.basis.layout,
             self.x_0[position],
-            label if self.denoiser.null_label is not None else None,
+            label,
             self.draws,
             self.config.gradients.num_folds,
         )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ from core.index.projection import (
 )
 from core.measure.draws import Draws, keyed_generator, make_draws
 from core.measure.outputs import Prediction, predict
+from core.methods import METHODS, parts, with_features
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
 from core.model.parameters import (
@@ -41,12 +43,7 @@ from core.model.parameters import (
 )
 from core.scores.baselines import datainf_damping, datainf_mixing
 from core.scores.beside import index_bits, open_eigenbasis, open_index
-from core.scores.method_files import (
-    FEATURE_FILES,
-    method_path,
-    pack_as_signs,
-    pack_features,
-)
+from core.scores.method_files import method_path, pack_as_signs, pack_features
 from precompute.machinery.parallel import rank_and_size, wait_for_all
 from precompute.machinery.progress import Bar
 from precompute.machinery.rows import Rows
@@ -54,12 +51,6 @@ from precompute.machinery.workspace import Workspace, open_workspace
 from precompute.stages.curvature import fit_curvature
 from precompute.stages.train import encode_all
 
-PARTS = ("curvature", *FEATURE_FILES)
-OBJECTIVES = {
-    "trak": Prediction.losses,
-    "d-trak": Prediction.square_norms,
-    "das": Prediction.sizes,
-}
 # DataInf scales every layer by its size of gradient, so that many directions count and
 # few features say little: Spearman with exact scores 0.55 at 768. Sixteen times as many
 # signs take the same room and give 0.83 (160 Glyphs, 24 queries).
@@ -101,7 +92,7 @@ class MethodStage:
 
     def dim(self, kind: str) -> int:
         """Return how many features a method keeps of a gradient."""
-        if kind == "datainf":
+        if METHODS[kind].features.layerwise:
             return min(SIGNS_PER_FEATURE * self.settings.dim, MAX_DIM)
         return self.settings.dim
 
@@ -169,7 +160,8 @@ class MethodStage:
         **others: Tensor,
     ) -> None:
         """Write the features of a method and what else belongs to them."""
-        pack = pack_as_signs if kind == "datainf" else pack_features
+        layerwise = METHODS[kind].features.layerwise
+        pack = pack_as_signs if layerwise else pack_features
         self.write(
             kind,
             settings,
@@ -186,7 +178,7 @@ def compute_methods(
     name: str,
     work: Path | None,
     device: str,
-    only: Iterable[str] = PARTS,
+    only: Iterable[str] | None = None,
     settings: MethodConfig | None = None,
 ) -> list[Path]:
     """Return the paths of all files that were asked for, making those not there yet.
@@ -198,27 +190,34 @@ def compute_methods(
         name: Of the collection.
         work: Folder of unfinished work; None for `data/work`.
         device: Where to compute.
-        only: Which of `PARTS`.
+        only: Which of `parts()`; None for all.
         settings: Of the features; None for the defaults.
 
     Raises:
         ValueError: If there is no such part; the message lists them.
     """
-    only = tuple(only)
-    if unknown := sorted(set(only) - set(PARTS)):
+    only = parts() if only is None else tuple(only)
+    if unknown := sorted(set(only) - set(parts())):
         raise ValueError(
-            f"Nothing is precomputed for '{unknown[0]}'. Choose from {', '.join(PARTS)}"
-            "; the other methods need no file."
+            f"Nothing is precomputed for '{unknown[0]}'. Choose from "
+            f"{', '.join(parts())}; the other methods need no file."
         )
     stage = open_stage(root, name, work, device, settings or MethodConfig())
     paths = compute_curvatures(stage) if "curvature" in only else []
-    made = stage.path("trak", stage.feature_settings("trak", True)).exists()
-    by_index = [kind for kind in ("trak", "datainf") if kind in only]
-    if stage.index is None and not made:
-        by_index = [kind for kind in by_index if kind != "trak"]
-    by_draws = [kind for kind in OBJECTIVES if kind in only and kind not in by_index]
+    by_index, by_draws = [], []
+    for kind in [kind for kind in with_features() if kind in only]:
+        (by_index if from_index(stage, kind) else by_draws).append(kind)
     paths += features_from_draws(stage, by_draws)
     return paths + features_from_index(stage, by_index)
+
+
+def from_index(stage: MethodStage, kind: str) -> bool:
+    """Return whether features are read from the index, or were."""
+    features = METHODS[kind].features
+    if features.outputs is None:
+        return True
+    made = stage.path(kind, stage.feature_settings(kind, True))
+    return features.indexed and (stage.index is not None or made.exists())
 
 
 def open_stage(
@@ -308,7 +307,7 @@ def features_from_draws(stage: MethodStage, kinds: list[str]) -> list[Path]:
     wait_for_all()
     seconds = float(rows.arrays["seconds"].sum(dtype=np.float64)) / len(missing)
     for kind in missing:
-        names = ["norm"] if kind != "das" else ["norm", "residual"]
+        names = ["norm", "residual"] if METHODS[kind].features.residual else ["norm"]
         stage.write_features(
             kind,
             settings[kind],
@@ -330,8 +329,8 @@ def open_rows(stage: MethodStage, kinds: list[str], paths: list[Path]) -> Rows:
     for kind in kinds:
         shapes[kind] = ("<f4", (stage.settings.dim,))
         shapes[f"{kind}.norm"] = ("<f4", ())
-    if "das" in kinds:
-        shapes["das.residual"] = ("<f4", ())
+        if METHODS[kind].features.residual:
+            shapes[f"{kind}.residual"] = ("<f4", ())
     fingerprint = paths[0].stem.rsplit("-", 1)[1]
     folder = stage.workspace.folder / f"methods-{'-'.join(kinds)}-{fingerprint}.d"
     return Rows(folder, len(stage.dataset), CHUNK, shapes)
@@ -365,7 +364,7 @@ def compute_rows(stage: MethodStage, kinds: list[str], rows: Rows) -> None:
             prediction = predict(
                 stage.denoiser,
                 x_0[position],
-                label if stage.denoiser.null_label is not None else None,
+                label,
                 draws,
             )
             rotated = stage.basis.rotate(objective_gradients(stage, prediction, kinds))
@@ -373,9 +372,9 @@ def compute_rows(stage: MethodStage, kinds: list[str], rows: Rows) -> None:
             for kind, row, gradient in zip(kinds, features, rotated, strict=True):
                 entries.setdefault(kind, []).append(row.numpy())
                 entries.setdefault(f"{kind}.norm", []).append(float(gradient.norm()))
-            if "das" in kinds:
-                residual = float(prediction.residual().detach())
-                entries.setdefault("das.residual", []).append(residual)
+                if residual := METHODS[kind].features.residual:
+                    number = float(resolve_name(residual)(prediction).detach())
+                    entries.setdefault(f"{kind}.residual", []).append(number)
         seconds = (time.time() - started) / len(positions)
         entries = {name: np.array(values) for name, values in entries.items()}
         rows.write(positions, **entries, seconds=seconds)
@@ -392,7 +391,7 @@ def objective_gradients(
     gradients = []
     for i, kind in enumerate(kinds):
         parts = torch.autograd.grad(
-            OBJECTIVES[kind](prediction).mean(),
+            resolve_name(METHODS[kind].features.outputs)(prediction).mean(),
             parameters,
             retain_graph=i < len(kinds) - 1,
         )
@@ -402,8 +401,6 @@ def objective_gradients(
 
 def features_from_index(stage: MethodStage, kinds: list[str]) -> list[Path]:
     """Return files with features of the full index's gradients.
-
-    Those of DataInf are preconditioned before they are projected.
 
     Raises:
         LookupError: If there is no full index.
@@ -415,10 +412,11 @@ def features_from_index(stage: MethodStage, kinds: list[str]) -> list[Path]:
         return paths
     if stage.index is None:
         raise LookupError(
-            f"DataInf needs every training gradient at once, and the full index is not "
-            f"beside collection '{stage.config.name}'. Build it here with `python -m "
-            f"precompute build --collection {stage.config.name}`, or leave it out with "
-            f"`--only {','.join(part for part in PARTS if part != 'datainf')}`."
+            f"{METHODS[missing[0]].title} needs every training gradient at once, and "
+            f"the full index is not beside collection '{stage.config.name}'. Build it "
+            f"here with `python -m precompute build --collection {stage.config.name}`, "
+            "or leave it out with "
+            f"`--only {','.join(part for part in parts() if part not in missing)}`."
         )
     for kind in missing if rank_and_size()[0] == 0 else []:
         features, squares, seconds = index_features(stage, kind)
@@ -431,7 +429,7 @@ def features_from_index(stage: MethodStage, kinds: list[str]) -> list[Path]:
             norm=squares.sum(1).sqrt(),
             **(
                 {"layer_damping": datainf_damping(squares, stage.basis.layout)}
-                if kind == "datainf"
+                if METHODS[kind].features.layerwise
                 else {}
             ),
         )
@@ -444,8 +442,8 @@ def index_features(stage: MethodStage, kind: str) -> tuple[Tensor, Tensor, float
 
     Args:
         stage: With an index.
-        kind: "trak": projections of the gradients; "datainf": of the gradients
-            preconditioned by DataInf, times the root of their layer's damping.
+        kind: The method; the gradients are projected as they are or, layer by layer,
+            preconditioned by DataInf and times the root of their layer's damping.
 
     Returns:
         Features (N, k); squared lengths per layer (N, L); seconds, those of interrupted
@@ -470,7 +468,7 @@ def index_features(stage: MethodStage, kind: str) -> tuple[Tensor, Tensor, float
         stop = start + layout.layers[number].size
         gradients = layer_gradients(stage.index, balance(rms), start, stop)
         gram, projected, squares = layer_products(
-            gradients, projection, kind == "datainf"
+            gradients, projection, METHODS[kind].features.layerwise
         )
         state["squares"][:, number] = squares
         damping = datainf_damping(state["squares"], layout)[number]

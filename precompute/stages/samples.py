@@ -14,6 +14,7 @@ from core.data.datasets import Dataset
 from core.engine.clip import clip_similarity, load_clip
 from core.engine.query import Question, Subject
 from core.measure.draws import keyed_generator
+from core.measurements import MEASUREMENTS
 from core.model.denoiser import Denoiser, to_pixels
 from core.model.sampling import sample
 from precompute.machinery.progress import Bar
@@ -177,15 +178,18 @@ def sample_queries(
         return saved[0]["queries"], saved[0]["losses"]
     started = time.time()
     basis = curvature.basis.to(denoiser.device)
-    conditional = denoiser.null_label is not None
     queries, losses = [], []
     for x_0, label in Bar(
         zip(samples["x_0"], samples["labels"].tolist(), strict=True),
         "queries",
         len(samples["x_0"]),
     ):
-        subject = Subject(x_0, label if conditional else None)
-        question = Question(subject, "loss", config.samples.num_draws, config.seed)
+        question = Question(
+            Subject(x_0, label),
+            MEASUREMENTS["loss"],
+            config.samples.num_draws,
+            config.seed,
+        )
         query = question.to(denoiser).gradient(basis)
         queries.append(query.folds.cpu())
         losses.append(query.value)

@@ -16,13 +16,14 @@ from core.config import GGNS, KFAC_APPROXIMATIONS, MethodConfig, SampleConfig
 from core.evidence.same_seed import SAME_SEED
 from core.evidence.tables import TABLES
 from core.index.projection import PROJECTIONS
-from core.lenses import MEASUREMENTS, METHODS, Lens
+from core.lenses import Lens
+from core.measurements import MEASUREMENTS
+from core.methods import METHODS, parts
 from core.presets import COLLECTIONS, PRESETS, RECIPES
 from core.rules import Number, OneOf, Rule, Whole
 from precompute.retraining.measure import MeasureConfig
 from precompute.retraining.same_seed import SameSeedConfig
 from precompute.stages.fidelity import EXAMPLES
-from precompute.stages.methods import PARTS
 
 SPLITS = ("train", "validation", "test", "all")
 
@@ -207,7 +208,7 @@ def parser() -> argparse.ArgumentParser:
 
     methods = verbs.add_parser("methods", help="what TRAK and other methods need")
     methods.add_argument("--collection", required=True)
-    methods.add_argument("--only", default=",".join(PARTS), help=", ".join(PARTS))
+    methods.add_argument("--only", default=",".join(parts()), help=", ".join(parts()))
     methods.add_argument("--root", type=Path, help="folder of published collections")
     methods.add_argument("--work", type=Path, help="folder of unfinished work")
     methods.add_argument(

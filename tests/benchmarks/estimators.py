@@ -26,7 +26,7 @@ from core.curvature.fit import (
 )
 from core.data.datasets import Dataset, load_dataset
 from core.engine.query import query_draws
-from core.measure.costs import MEASUREMENTS
+from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.model.checkpoint import denoiser_from_bytes
@@ -144,7 +144,7 @@ def gradients_and_queries(
     def gradient(position: int, draws) -> Tensor:
         label = int(dataset.labels[position]) if conditional else None
         found, _ = fold_gradients(
-            MEASUREMENTS["loss"], denoiser, layout, x_0[position], label, draws, 1
+            loss, denoiser, layout, x_0[position], label, draws, 1
         )
         return found[0]
 

@@ -6,8 +6,6 @@ import sys
 import pytest
 
 from core.lenses import (
-    MEASUREMENTS,
-    METHODS,
     Lens,
     check_bands,
     check_lens,
@@ -17,6 +15,8 @@ from core.lenses import (
     stored_key,
     stored_lenses,
 )
+from core.measurements import MEASUREMENTS
+from core.methods import METHODS
 
 
 @pytest.mark.parametrize(

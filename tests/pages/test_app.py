@@ -26,7 +26,8 @@ from core.evidence.trust import lens_trust
 from core.explorer import resemblance
 from core.explorer.explorer import Explorer, open_explorer
 from core.explorer.resemblance import LIMIT
-from core.lenses import METHODS, Lens, has_timesteps
+from core.lenses import Lens
+from core.methods import METHODS, has_timesteps
 from pages.parts import lens_picker, waiting
 from pages.parts.words import sentence, text
 from tests.helpers.toy_evidence import full_evidence

@@ -16,7 +16,6 @@ from core.engine.clip import (
     clip_similarity,
     clip_to_bytes,
     load_clip,
-    load_open_clip,
     new_clip,
     small_tokenizer,
 )
@@ -235,14 +234,6 @@ def test_bad_weights_give_a_plain_sentence(tiny_clip, tmp_path):
             ValueError, match="'bad.safetensors' is not a CLIP model of"
         ):
             load_clip(path)
-
-
-def test_unreachable_open_clip_weights_give_a_plain_sentence(tmp_path):
-    """An unknown architecture, tag, or file says what would work."""
-    with pytest.raises(LookupError, match="open_clip has no model 'ViT-Z-1'"):
-        load_open_clip("ViT-Z-1", "openai")
-    with pytest.raises(LookupError, match="no file 'nowhere'.*it has: openai"):
-        load_open_clip("RN50", "nowhere")
 
 
 def test_loss_is_clips_own_when_each_text_is_true_of_one_picture():

@@ -1,6 +1,6 @@
 """What the engine keeps between questions."""
 
-from core.engine.engine import Recent
+from core.engine.recent import Recent
 
 
 def test_the_least_recently_asked_goes_first():

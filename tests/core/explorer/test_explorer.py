@@ -22,7 +22,7 @@ CONFIG = collection_config("glyphs", "tiny")
 def plain_scores(explorer, query, num_draws):
     """Return Eq. 6 with neither index nor sketch: one dense product per example."""
     engine = explorer.engine
-    denoiser, layout = engine.denoiser, engine.layout
+    denoiser, layout = engine.denoiser, engine.basis.layout
     curvature = Curvature(engine.basis, engine.scoring.eigenvalues["ekfac"])
     x_0 = engine.x_0(query)
     draws = query_draws(denoiser, num_draws, CONFIG.seed)

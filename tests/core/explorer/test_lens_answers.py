@@ -14,7 +14,8 @@ from core.curvature.basis import Curvature
 from core.explorer.bands import band_edges, band_table
 from core.explorer.explorer import Cancelled, Lens, open_explorer
 from core.files.images import to_png
-from core.lenses import METHODS, stored_key
+from core.lenses import stored_key
+from core.methods import METHODS
 from core.scores.influence import centred
 from precompute.__main__ import main
 from precompute.stages.methods import compute_methods

@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from core.index.full import BLOCK, SHARD_EXAMPLES, GradientIndex, balance, precondition
+from core.curvature.basis import precondition
+from core.index.full import BLOCK, SHARD_EXAMPLES, GradientIndex, balance
 from core.index.sketch import make_sketch, pack_signs, packed_products
 from core.measure.draws import keyed_generator
 from tests.helpers.exact import unpacked

@@ -1,7 +1,6 @@
 """What other methods differentiate: the same noise, whatever the model predicts."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.measure.outputs import predict
 from core.model.parameters import parameter_layout
-from core.model.sampling import Trajectory, sample
-from core.scores.journey import expected_pictures, journey_features
+from core.model.sampling import Subject, Trajectory, sample
+from core.scores.journey import expected_pictures, step_features
 from tests.helpers.toys import tiny_denoiser
 
 
@@ -99,14 +98,12 @@ def test_a_journey_s_feature_is_the_gradient_of_its_step():
     denoiser = tiny_denoiser()
     trajectory, layout = trajectory_of(denoiser), parameter_layout(denoiser.unet)
     projection = make_projection("signs", layout.num_params, 6, seed=0)
-    basis = SimpleNamespace(layout=layout, rotate=lambda vectors: 2 * vectors)
     steps = []
-    features = journey_features(
+    features = step_features(
         denoiser,
-        basis,
-        projection,
-        trajectory,
-        None,
+        Subject(trajectory.states[-1], None, trajectory),
+        loss,
+        lambda gradient: projection.apply(2 * gradient),
         num_draws=2,
         seed=3,
         on_step=lambda *done: steps.append(done),

@@ -8,6 +8,7 @@ import torch
 
 from core.curvature.basis import Curvature
 from core.curvature.fit import eigenbasis, fit_factors
+from core.evidence.evaluation import predicted_changes
 from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
@@ -18,21 +19,17 @@ from core.scores.baselines import (
     das_scores,
     datainf_damping,
     datainf_mixing,
-    datainf_scores,
     fisher_products,
-    gradient_scores,
-    journey_scores,
     latent_similarity,
     leverage,
     mean_eigenvalue,
     per_coordinate,
     pixel_similarity,
-    preconditioned,
-    relatif_scores,
+    relative,
     trak_damping,
-    trak_scores,
 )
-from core.scores.influence import predicted_change
+from core.scores.by_method import datainf, trak
+from core.scores.method_files import MethodFile
 from tests.helpers.exact import dense_matrix, loop_gradient
 from tests.helpers.toys import linear_denoiser, random_samples, tiny_denoiser
 
@@ -42,6 +39,13 @@ NUM_EXAMPLES = 6
 def normal(*shape, seed=0):
     """Return standard normal numbers in float64."""
     return torch.randn(*shape, generator=keyed_generator(seed, "test")).double()
+
+
+def with_features(features):
+    """Return an open file of features."""
+    file = MethodFile(None, {}, {})
+    file.__dict__["features"] = features
+    return file
 
 
 def toy_gradients(measurement=loss, count=NUM_EXAMPLES):
@@ -68,7 +72,9 @@ def test_trak_equals_the_dense_formula(dim):
     damping = trak_damping(features)
     inverse = torch.linalg.inv(fisher + damping * torch.eye(dim, dtype=torch.float64))
     expected = gradients[:2] @ projection @ inverse @ projection.T @ gradients.T
-    torch.testing.assert_close(trak_scores(query, features, damping), expected)
+    file = with_features(features)
+    torch.testing.assert_close(trak(query, file, None), expected)
+    torch.testing.assert_close(trak(query, file, damping), expected)
     torch.testing.assert_close(
         damping, 0.1 * float(torch.linalg.eigvalsh(fisher).mean())
     )
@@ -109,16 +115,6 @@ def test_d_trak_replaces_the_loss_and_nothing_else():
     torch.testing.assert_close(gradient[0], expected)
 
 
-def test_journey_scores_add_up():
-    """The whole way is the sum of its steps, each a TRAK score."""
-    steps, features = normal(5, 3), normal(7, 3, seed=1)
-    scores, total = journey_scores(steps, features, 0.1)
-    torch.testing.assert_close(scores, trak_scores(steps, features, 0.1))
-    torch.testing.assert_close(
-        total[None], trak_scores(steps.sum(0)[None], features, 0.1)
-    )
-
-
 def test_datainf_equals_its_closed_form():
     """The mean over examples of (g g^T + damping I)^-1, inverted one by one."""
     gradients, layout = toy_gradients()
@@ -145,7 +141,8 @@ def test_datainf_equals_its_closed_form():
         for g, damping in zip(layout.split(gradients), dampings, strict=True)
     ]
     scaled = query / per_coordinate(dampings, layout).sqrt()
-    torch.testing.assert_close(datainf_scores(scaled, torch.cat(features, 1)), expected)
+    file = with_features(torch.cat(features, 1))
+    torch.testing.assert_close(datainf(scaled, file, None), expected)
 
 
 @pytest.mark.parametrize("dim", [3, 20])
@@ -184,11 +181,11 @@ def test_relatif_does_not_depend_on_the_size_of_a_gradient():
     def scores(rows):
         influence = (query @ inverse @ rows.T).numpy()
         norms = torch.einsum("np,pq,nq->n", rows, inverse, rows).sqrt().numpy()
-        return relatif_scores(influence, norms)
+        return relative(influence, norms)
 
     scales = torch.tensor([1.0, 2.0, 5.0, 0.1, 3.0]).double()
     np.testing.assert_allclose(scores(gradients), scores(gradients * scales[:, None]))
-    own = relatif_scores(
+    own = relative(
         (gradients @ inverse @ gradients.T).numpy(),
         torch.einsum("np,pq,nq->n", gradients, inverse, gradients).sqrt().numpy(),
     )
@@ -203,7 +200,7 @@ def test_cosine_is_blind_to_length_and_to_rotation():
 
     def cosines(query, rows):
         norms = [v.norm(dim=1).numpy() for v in (query, rows)]
-        return cosine_scores(gradient_scores(query, rows).numpy(), *norms)
+        return cosine_scores((query @ rows.T).numpy(), *norms)
 
     expected = cosines(gradients[:2], gradients)
     np.testing.assert_allclose(expected[[0, 1], [0, 1]], 1)
@@ -227,7 +224,7 @@ def test_another_curvature_acts_on_the_query_alone():
     dense = dense_matrix(curvature.multiply, layout.num_params)
     damped = dense + 0.1 * torch.eye(len(dense)).double()
     query = normal(2, layout.num_params, seed=1)
-    ready = preconditioned(main[0].rotate(query), main[0], curvature, 0.1)
+    ready = curvature.solve_in(main[0], main[0].rotate(query), 0.1)
     torch.testing.assert_close(
         ready @ main[0].rotate(gradients).T,
         query @ torch.linalg.solve(damped, gradients.T),
@@ -281,8 +278,8 @@ def test_a_group_of_trak_scores_predicts_like_influence():
     scores = (query @ torch.linalg.solve(hessian, gradients.T)).numpy()
     same = fisher_products(query, 2**0.5 * inputs, 2 * damping) * 2**0.5 * residual
     np.testing.assert_allclose(same.numpy(), scores)
-    removed = ~kept.numpy()
-    assert predicted_change(scores[0], removed) == pytest.approx(measured, rel=0.05)
+    predicted = predicted_changes(scores, kept.numpy()[None])
+    assert predicted[0, 0] == pytest.approx(measured, rel=0.05)
 
 
 def test_traker_ranks_alike_from_the_same_projected_gradients(tmp_path):
@@ -352,7 +349,7 @@ def test_traker_ranks_alike_from_the_same_projected_gradients(tmp_path):
         parts = torch.autograd.grad(cost, list(model.parameters()))
         rows.append(torch.cat([part.flatten() for part in parts]))
     features = projection.apply(torch.stack(rows))
-    ours = trak_scores(features[15:], features[:15], damping).numpy()
+    ours = fisher_products(features[15:], features[:15], damping).numpy()
     assert (np.argsort(ours) == np.argsort(theirs)).all()
     factor = np.median(ours / theirs)  # theirs are scaled by the mean of the inverse
     np.testing.assert_allclose(ours, factor * theirs, atol=1e-4 * np.abs(ours).max())

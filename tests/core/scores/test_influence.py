@@ -18,7 +18,6 @@ from core.scores.influence import (
     centred,
     draws_factor,
     fold_statistics,
-    predicted_change,
     spearman_brown,
     split_reliability,
 )
@@ -164,13 +163,6 @@ def test_fold_standard_error_is_the_spread_of_repeated_estimates():
     assert abs((mean - 5).var() - (error**2).mean()) < 0.03 * mean.var()
     with pytest.raises(ValueError, match="at least two folds"):
         fold_statistics(folds[:1])
-
-
-def test_group_effect_is_the_sum_over_its_members():
-    """Leaving out a group is predicted to change the cost by the sum of score / N."""
-    scores = np.array([[1.0, -2.0, 4.0, 8.0]])
-    removed = np.array([True, False, True, False])
-    assert predicted_change(scores, removed) == pytest.approx(5 / 4)
 
 
 def test_reliability_follows_spearman_brown():

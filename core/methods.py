@@ -1,0 +1,332 @@
+"""How training images can be scored: one entry holds all facts of a method.
+
+Light: an entry names its functions as "module:function", which load when first asked.
+How to add one: core/README.md.
+"""
+
+from dataclasses import dataclass
+
+from core.measurements import Measurement
+
+
+@dataclass(frozen=True)
+class Features:
+    """How a method's file of features is made: projected training gradients.
+
+    Attributes:
+        outputs: What is differentiated, `outputs(prediction)`, shape (S,), of a
+            `core.measure.outputs.Prediction`; None: gradients of the full index alone.
+        indexed: Whether they are read from the full index where it is there.
+        layerwise: Whether gradients are preconditioned layer by layer before they are
+            projected, which takes all of them at once.
+        residual: One more number to keep of every image, `residual(prediction)`.
+    """
+
+    outputs: str | None = None
+    indexed: bool = False
+    layerwise: bool = False
+    residual: str | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to score training images.
+
+    Attributes:
+        title: Its one name, everywhere.
+        kind: "influence": a score is a predicted change of the measurement on removal,
+            times N; "attribution": only the order and the sign count; "similarity":
+            what is alike, not what caused the picture.
+        meaning: What a large number means, in plain words.
+        paper: Where it comes from.
+        reads: "gradients": inner products with training gradients, of the full index or
+            the sketch. "features": projected gradients in its file. "steps": the same,
+            with a query gradient for each sampling step. "images": no gradient.
+        scores: The function that scores; its arguments depend on `reads`. "gradients":
+            `scores(products, folds, scoring)`, what is made of products (N,) or of
+            their errors (None: nothing), given the query's gradient (F, P). "features"
+            and "steps": `scores(features, file, damping)`, shape (Q, N), of query
+            features (Q, k), an open `core.scores.method_files.MethodFile` and a
+            damping or None. "images": `scores(engine, query)`, shape (N,).
+        preconditioner: Of the query gradient: "ekfac", "kfac" or None.
+        file: What it reads beside the collection, by the name of its kind.
+        file_required: Whether there are no scores without it.
+        features: How its file is made, where it is a file of features.
+        array: The collection's own array that it compares images by.
+        measurement: The measurement that belongs to the method; None: any.
+        damped: Whether a damping changes its scores.
+        swept: Whether evidence tries several dampings.
+        centred: Whether scores are taken about their mean (`core.scores.influence`);
+            False where zero means something.
+        additive: Whether the scores of disjoint ranges of timesteps add up.
+        has_errors: Whether its scores have standard errors.
+        note: What a reader should know of an answer at another damping, a sentence.
+    """
+
+    title: str
+    kind: str
+    meaning: str
+    paper: str
+    reads: str = "gradients"
+    scores: str | None = None
+    preconditioner: str | None = None
+    file: str | None = None
+    file_required: bool = True
+    features: Features | None = None
+    array: str | None = None
+    measurement: Measurement | None = None
+    damped: bool = True
+    swept: bool = False
+    centred: bool = True
+    additive: bool = True
+    has_errors: bool = True
+    note: str = ""
+
+
+_PAPER = "Mlodozeniec et al. 2025"
+_CHANGE = (
+    "How much worse the model would do on this picture without the training picture"
+)
+_SQUARE_NORM = Measurement(
+    "Square norm",
+    "squared noise",
+    "How large the noise is that the model predicts.",
+    "square norm of the predicted noise",
+    "core.measure.outputs:square_norm",
+)
+_OUTPUT = Measurement(
+    "Output",
+    "noise",
+    "The sum of sizes of the noise that the model predicts.",
+    "size of the predicted noise",
+    "core.measure.outputs:output_size",
+)
+_JOURNEY = Measurement(
+    "Journey",
+    "squared error",
+    "How hard what the sampler expected is for the model, at every step.",
+    "training loss along the way",
+    "core.measure.costs:loss",
+    over="steps",
+)
+
+METHODS = {
+    "ekfac": Method(
+        "EK-FAC influence",
+        "influence",
+        f"{_CHANGE}; the method that the paper recommends.",
+        f"{_PAPER}; George et al. 2018",
+        preconditioner="ekfac",
+        swept=True,
+    ),
+    "kfac": Method(
+        "K-FAC influence",
+        "influence",
+        f"{_CHANGE}; with a coarser picture of the loss surface than EK-FAC.",
+        f"{_PAPER}; Martens and Grosse 2015",
+        preconditioner="kfac",
+        swept=True,
+    ),
+    "ekfac-reduce": Method(
+        "EK-FAC influence, reduce",
+        "influence",
+        f"{_CHANGE}; positions of a layer are added up before they are compared.",
+        f"{_PAPER}; Eschenhagen et al. 2023",
+        preconditioner="ekfac",
+        file="curvature-model-reduce",
+    ),
+    "kfac-reduce": Method(
+        "K-FAC influence, reduce",
+        "influence",
+        f"{_CHANGE}; coarser than EK-FAC, positions of a layer added up.",
+        f"{_PAPER}; Eschenhagen et al. 2023",
+        preconditioner="kfac",
+        file="curvature-model-reduce",
+    ),
+    "ekfac-fisher": Method(
+        "EK-FAC influence, empirical Fisher",
+        "influence",
+        f"{_CHANGE}; the loss surface is taken from the training gradients.",
+        f"{_PAPER}, Eq. 11",
+        preconditioner="ekfac",
+        file="curvature-loss-expand",
+    ),
+    "kfac-fisher": Method(
+        "K-FAC influence, empirical Fisher",
+        "influence",
+        f"{_CHANGE}; coarser, the loss surface taken from the training gradients.",
+        f"{_PAPER}, Eq. 11",
+        preconditioner="kfac",
+        file="curvature-loss-expand",
+    ),
+    "kfac-fisher-reduce": Method(
+        "K-FAC influence, empirical Fisher, reduce",
+        "influence",
+        f"{_CHANGE}; coarser, from the training gradients, positions added up.",
+        f"{_PAPER}, App. C",
+        preconditioner="kfac",
+        file="curvature-loss-reduce",
+    ),
+    "relatif": Method(
+        "RelatIF",
+        "attribution",
+        "Influence per unit of influence on everything: favours pictures that matter "
+        "for this one in particular over pictures that matter for all.",
+        "Barshan et al. 2020",
+        scores="core.scores.by_method:relatif",
+        preconditioner="ekfac",
+        note="Self-influence is taken at the collection's own damping.",
+    ),
+    "gradient": Method(
+        "Gradient product",
+        "attribution",
+        "How far a training step on the picture would also improve this one; curvature "
+        "is left out.",
+        "Charpiat et al. 2019",
+        file="trak",
+        file_required=False,
+        damped=False,
+    ),
+    "cosine": Method(
+        "Gradient cosine",
+        "attribution",
+        "How alike the directions are in which the two pictures push the model; 1 is "
+        "the same direction.",
+        "Charpiat et al. 2019",
+        scores="core.scores.by_method:cosine",
+        file="trak",
+        damped=False,
+        centred=False,
+        additive=False,
+    ),
+    "trak": Method(
+        "TRAK",
+        "attribution",
+        "Influence computed from randomly shortened gradients; the order counts, not "
+        "the size.",
+        "Park et al. 2023",
+        reads="features",
+        scores="core.scores.by_method:trak",
+        file="trak",
+        features=Features("core.measure.outputs:Prediction.losses", indexed=True),
+        swept=True,
+        has_errors=False,
+    ),
+    "d-trak": Method(
+        "D-TRAK",
+        "attribution",
+        "TRAK with the size of the model's output in place of its loss; the order "
+        "counts, not the size.",
+        "Zheng et al. 2024",
+        reads="features",
+        scores="core.scores.by_method:trak",
+        file="d-trak",
+        features=Features("core.measure.outputs:Prediction.square_norms"),
+        measurement=_SQUARE_NORM,
+        swept=True,
+        has_errors=False,
+    ),
+    "journey-trak": Method(
+        "Journey-TRAK",
+        "attribution",
+        "TRAK added up over the steps in which the picture was drawn; the order "
+        "counts, not the size.",
+        "Georgiev et al. 2023",
+        reads="steps",
+        scores="core.scores.by_method:trak",
+        file="trak",
+        measurement=_JOURNEY,
+        has_errors=False,
+    ),
+    "datainf": Method(
+        "DataInf",
+        "influence",
+        f"{_CHANGE}; with a quick closed form for the loss surface.",
+        "Kwon et al. 2024",
+        reads="features",
+        scores="core.scores.by_method:datainf",
+        file="datainf",
+        features=Features(indexed=True, layerwise=True),
+        damped=False,
+        has_errors=False,
+    ),
+    "das": Method(
+        "Diffusion attribution score",
+        "attribution",
+        "How far the model's output for this picture would move without the training "
+        "picture; the order counts, not the size.",
+        "Lin et al. 2024",
+        reads="features",
+        scores="core.scores.by_method:das",
+        file="das",
+        features=Features(
+            "core.measure.outputs:Prediction.sizes",
+            residual="core.measure.outputs:Prediction.residual",
+        ),
+        measurement=_OUTPUT,
+        centred=False,
+        additive=False,
+        has_errors=False,
+    ),
+    "clip": Method(
+        "CLIP",
+        "similarity",
+        "How alike the two pictures look to CLIP; 1 is the same.",
+        "Radford et al. 2021",
+        reads="images",
+        scores="core.engine.similarity:by_clip",
+        array="clip",
+        damped=False,
+        additive=False,
+        has_errors=False,
+    ),
+    "pixel": Method(
+        "Pixels",
+        "similarity",
+        "How alike the two pictures are, pixel by pixel; 1 is the same.",
+        "nearest neighbours",
+        reads="images",
+        scores="core.engine.similarity:by_pixels",
+        damped=False,
+        additive=False,
+        has_errors=False,
+    ),
+    "latent": Method(
+        "Latents",
+        "similarity",
+        "How alike the two pictures are to the model's own code of them; 1 is the "
+        "same.",
+        "nearest neighbours",
+        reads="images",
+        scores="core.engine.similarity:by_latents",
+        damped=False,
+        additive=False,
+        has_errors=False,
+    ),
+}
+
+KINDS = {  # what the numbers of each kind of method are
+    "influence": "predicted change if removed",
+    "attribution": "attribution: the order counts, not the size",
+    "similarity": "similar, not cause",
+}
+
+
+def measures(method: str) -> bool:
+    """Return whether a measurement can be chosen for a method."""
+    return has_timesteps(method) and METHODS[method].measurement is None
+
+
+def has_timesteps(method: str) -> bool:
+    """Return whether a range of noise levels can be chosen for a method."""
+    return METHODS[method].reads != "images"
+
+
+def with_features() -> dict[str, Features]:
+    """Return how the file of every method that has one of features is made."""
+    return {name: facts.features for name, facts in METHODS.items() if facts.features}
+
+
+def parts() -> tuple[str, ...]:
+    """Return what `precompute methods` makes: curvatures, and each file of features."""
+    return ("curvature", *with_features())

@@ -57,7 +57,7 @@ BENCHMARKS = {
 
 
 def run_cifar(options: argparse.Namespace) -> dict:
-    """Return the timings of the paper's UNet: full size on a GPU, else a toy."""
+    """Return the timings of the paper's UNet: full size on a GPU, otherwise a toy."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size = cifar_gpu.GPU_SIZE if device == "cuda" else cifar_gpu.TINY_SIZE
     chosen = {name: getattr(options, name) for name in ("examples", "draws")}
@@ -72,8 +72,8 @@ def main() -> None:
     parser.add_argument("--collection", default="glyphs")
     parser.add_argument("--root", type=Path, help="folder of published collections")
     parser.add_argument("--out", type=Path, help="JSON file")
-    parser.add_argument("--examples", type=int, help="pictures, for cifar")
-    parser.add_argument("--draws", type=int, help="draws per picture, for cifar")
+    parser.add_argument("--examples", type=int, help="images, for cifar")
+    parser.add_argument("--draws", type=int, help="draws per image, for cifar")
     parser.add_argument("--queries", type=int, help="samples, for errors")
     parser.add_argument("--repeats", type=int, help="of all draws, for errors")
     options = parser.parse_args()

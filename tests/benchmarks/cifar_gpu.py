@@ -1,6 +1,6 @@
 """How long the paper's CIFAR-2 takes: its UNet, its draws, extrapolated to hours.
 
-The weights and the pictures are random, which changes no time. A few hundred pictures
+The weights and the images are random, which changes no time. A few hundred images
 are measured, drawing of the noise included, and scaled to the paper's 5,000 with 250
 draws for the factors, 125 for the eigenvalues and 250 for each training gradient. The
 share of the peak is that of a large matrix product on the same device under the same
@@ -48,7 +48,7 @@ SAVE_EVERY = 10.0  # seconds
 
 @dataclass(frozen=True)
 class Size:
-    """What is measured: a model of the paper's shape, so many pictures and draws."""
+    """What is measured: a model of the paper's shape, its images and draws."""
 
     examples: int
     draws: int
@@ -77,7 +77,7 @@ def paper_denoiser(size: Size) -> Denoiser:
 
 
 def random_dataset(size: Size) -> Dataset:
-    """Return as many pictures of random pixels as are measured, without classes."""
+    """Return as many images of random pixels as are measured, without classes."""
     shape = (size.examples, 3, size.image_size, size.image_size)
     g = keyed_generator(0, "random pictures")
     pixels = torch.randint(256, shape, generator=g, dtype=torch.uint8)
@@ -151,14 +151,14 @@ def operations(function: Callable) -> int:
 
 @dataclass(frozen=True)
 class Problem:
-    """The model, its pictures and what the passes need.
+    """The model, its images and what the passes need.
 
     Attributes:
         size: What is measured.
         config: Settings for `curvature_samples`.
         denoiser: The model, on its device.
         layout: Its layers.
-        dataset: The pictures.
+        dataset: The images.
         x_0: The same in [-1, 1], on the device.
     """
 
@@ -198,7 +198,7 @@ class Problem:
         return steps
 
     def gradient(self, position: int, basis: Eigenbasis) -> Tensor:
-        """Return one picture's training gradient in the eigenbasis, shape (1, P)."""
+        """Return one image's training gradient in the eigenbasis, shape (1, P)."""
         g = keyed_generator(0, "training draws")
         shape, steps = self.denoiser.shape, self.denoiser.num_train_timesteps
         draws = make_draws(self.size.draws, shape, steps, g)
@@ -210,7 +210,7 @@ class Problem:
         )
 
     def gradients(self, basis: Eigenbasis):
-        """Return steps for `Progress.measure`: one picture's gradient after another."""
+        """Return steps for `Progress.measure`: one image's gradient after another."""
 
         def steps(done: int) -> Iterator[int]:
             for position in range(done // self.size.draws, self.size.examples):

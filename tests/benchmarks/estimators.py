@@ -3,7 +3,7 @@
 Compared by the Spearman correlation of scores, mean over queries. The exact estimate is
 the textbook's: factors of every position, eigenvalues of every sample's gradient alone.
 The cheap ones take factors from part of the samples and eigenvalues from summed
-gradients. All see the same noisy examples, so nothing but the estimator differs. K-FAC,
+gradients. All see the same noisy examples, so only the estimator differs. K-FAC,
 of the exact factors, shows what the eigenvalues matter. The last line is the accepted
 figure, of the collection's own settings.
 """
@@ -135,7 +135,7 @@ def gradients_and_queries(
 ) -> tuple[Tensor, Tensor]:
     """Return training gradients (E, P) and query gradients (Q, P), float32.
 
-    The queries are training pictures that are not among the examples.
+    The queries are training images that are not among the examples.
     """
     layout = parameter_layout(denoiser.unet)
     order = torch.randperm(len(dataset), generator=keyed_generator(0, "estimators"))

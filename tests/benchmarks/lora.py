@@ -1,4 +1,4 @@
-"""Do scores over a LoRA say what the pictures it was tuned on did to it?
+"""Do scores over a LoRA say what the images it was tuned on did to it?
 
 The shipped Glyphs model never saw travel and places. A LoRA around its attention is
 tuned on some of Noto's drawings of them, by peft; then again on random halves of these,
@@ -45,10 +45,10 @@ class Size:
     """How large the experiment is.
 
     Attributes:
-        pictures: Held in; as many are held out.
+        images: Held in; as many are held out.
         queries: Of each kind, samples included.
         steps: Of each tuning.
-        batch: Pictures of a step.
+        batch: Images of a step.
         draws: Of each gradient.
         halves: Random halves that a LoRA is tuned on again.
         rank: Of the LoRA.
@@ -170,7 +170,7 @@ def own_ranks(found: np.ndarray) -> list[int]:
 
 
 def auc(found: np.ndarray, held_in: np.ndarray) -> float:
-    """Return how often a picture held in scores above one held out."""
+    """Return how often an image held in scores above one held out."""
     above = found[:, held_in][:, :, None] > found[:, ~held_in][:, None]
     return float(above.mean())
 

@@ -20,7 +20,7 @@ def facts() -> dict:
 
 
 def processor() -> str:
-    """Return the GPU's name, or else the CPU's."""
+    """Return the GPU's name; without one, the CPU's."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     names = Path("/proc/cpuinfo")

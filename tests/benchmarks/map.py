@@ -1,4 +1,4 @@
-"""How long a map of 50,000 pictures takes: to arrange, and from a click to its dots."""
+"""How long a map of 50,000 images takes: to arrange, and from a click to its dots."""
 
 import os
 import resource

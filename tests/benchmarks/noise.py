@@ -1,6 +1,6 @@
 """How noisy are scores? Signal to noise of ways to draw, at equal compute.
 
-Scores of some training pictures for some samples are estimated several times, each time
+Scores of some training images for some samples are estimated several times, each time
 with other draws. r is the mean Spearman correlation between two such estimates; signal
 to noise is r / (1 - r). Query gradients and curvature are the same throughout.
 """

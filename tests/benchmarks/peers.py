@@ -21,7 +21,7 @@ try:
         perform_eigendecomposition,
     )
     from kronfluence.utils.state import State
-except ImportError:  # it is no part of requirements.txt
+except ImportError:  # it is not in requirements.txt
     Task = None
 
 KRONFLUENCE_MISSING = (

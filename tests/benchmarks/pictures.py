@@ -1,4 +1,4 @@
-"""What becomes of 10,000 damaged picture files, and what the largest ones take.
+"""What becomes of 10,000 damaged image files, and what the largest ones take.
 
 Memory is the process's own peak above what it held before; Linux only.
 """
@@ -82,14 +82,14 @@ def largest(kind: str) -> dict:
 
 
 def largest_file(kind: str) -> tuple[int, bytes]:
-    """Return the side and the bytes of a square picture with all that is allowed."""
+    """Return the side and the bytes of a square image with all that is allowed."""
     mode, options, share = LARGEST[kind]
     side = int((share * MAX_PIXELS) ** 0.5)
     return side, encoded(stripes(side).convert(mode), kind.split()[-1], **options)
 
 
 def stripes(side: int) -> Image.Image:
-    """Return a picture that its file can be much smaller than."""
+    """Return an image that its file can be much smaller than."""
     ramp = np.arange(side, dtype=np.uint16) // 16 % 256
     picture = Image.fromarray(np.broadcast_to(ramp.astype(np.uint8), (side, side)))
     return Image.merge("RGB", (picture, picture.transpose(4), picture.transpose(1)))

@@ -1,6 +1,6 @@
 """Whether a plan keeps its word: what it says against what a build then takes.
 
-The build is Fashion-2's, of fewer pictures and steps, in a folder of its own.
+The build is Fashion-2's, of fewer images and steps, in a folder of its own.
 """
 
 import time

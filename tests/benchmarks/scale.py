@@ -1,4 +1,4 @@
-"""A million training pictures: how long a question takes, and how much memory.
+"""A million training images: how long a question takes, and how much memory.
 
 The index holds random vectors of `BYTES` bytes, as 8-bit numbers and as 1-bit ones.
 Files are read as the system keeps them; memory is what the process holds besides them.
@@ -52,7 +52,7 @@ def private_bytes() -> int:
 
 
 def run(collection: str, root: Path | None) -> dict:
-    """Return seconds of a question against a million pictures and of copying them."""
+    """Return seconds of a question against a million images and of copying them."""
     result = {**facts(), "examples": EXAMPLES, "bits": {}, "lines": []}
     for bits in BITS:
         found = result["bits"][str(bits)] = measured(bits)

@@ -1,7 +1,7 @@
-"""Does a training picture find itself? Ranks of 20 pictures among all, seed 0.
+"""Does a training image find itself? Ranks of 20 images among all, seed 0.
 
-A picture that the model was trained on is asked about with noise of its own; if
-influence means anything, it is among its own most influential pictures.
+An image that the model was trained on is asked about with noise of its own; if
+influence means anything, it is among its own most influential images.
 """
 
 import time
@@ -18,7 +18,7 @@ METHODS_COUNT = 10
 
 
 def drawn_examples(ids: np.ndarray, count: int = COUNT) -> list[int]:
-    """Return the training pictures drawn with seed 0."""
+    """Return the training images drawn with seed 0."""
     order = torch.randperm(len(ids), generator=keyed_generator(0, "self-influence"))
     return [int(ids[i]) for i in order[:count].tolist()]
 
@@ -29,7 +29,7 @@ def run(
     num_draws: int = 64,
     forms: tuple[str, ...] = ("sketch", "full"),
 ) -> dict:
-    """Return each picture's own rank under the sketch and, if here, the full index."""
+    """Return each image's own rank under the sketch and, if here, the full index."""
     explorer = open_explorer(collection, root)
     explorer.engine.warm_up()
     if explorer.engine.scoring.indexed is None:
@@ -46,7 +46,7 @@ def run(
 
 
 def own_ranks(explorer: Explorer, lens: Lens, count: int) -> dict:
-    """Return the ranks that pictures have among all when they are the query."""
+    """Return the ranks that images have among all when they are the query."""
     ranks, seconds = [], []
     for example in drawn_examples(explorer.examples.table.index.to_numpy(), count):
         started = time.time()
@@ -65,7 +65,7 @@ def own_ranks(explorer: Explorer, lens: Lens, count: int) -> dict:
 
 
 def run_methods(collection: str, root: Path | None, num_draws: int = 64) -> dict:
-    """Return each of ten pictures' own rank under every method that can answer.
+    """Return each of ten images' own rank under every method that can answer.
 
     Methods whose files are not there are listed with the sentence that says why.
     """

@@ -1,8 +1,8 @@
 """Visitors who come, ask and go for half an hour: does the app's memory stay flat?
 
 A server of its own answers eight visitors at a time. Each opens a link to a random
-picture, seed and lenses on a random page, and then asks more by what the page offers:
-pictures of the gallery, sets of columns, other pages, the browser's back, a picture of
+image, seed and lenses on a random page, and then asks more by what the page offers:
+images of the gallery, sets of columns, other pages, the browser's back, an image of
 one's own. A tab closes, now and then in the middle of an answer, and another visitor
 comes. A question counts as asked only if the address says so. Linux only.
 """

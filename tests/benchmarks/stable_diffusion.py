@@ -39,11 +39,11 @@ AUTOENCODER = {
 # What diffusers' training script adapts.
 ADAPTED = ("to_q", "to_k", "to_v", "to_out.0")
 RANK, PICTURES = 16, 500
-SPEED = 15e12  # float32 operations a second that a card is assumed to keep up
+SPEED = 15e12  # float32 operations a second that a card is assumed to sustain
 
 
 class Counted:
-    """So many pictures of 512x512, without their pixels."""
+    """So many images of 512x512, without their pixels."""
 
     pixels = torch.empty(PICTURES, 3, 512, 512, device="meta", dtype=torch.uint8)
     encoded = ()

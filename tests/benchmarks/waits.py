@@ -20,7 +20,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 FOUR = "ekfac.loss~ekfac.elbo~trak~clip"
 PATIENCE = 300_000  # milliseconds
 
-# Every column shows its three strips with their pictures, of the picture asked about
+# Every column shows its three strips with their images, of the image asked about
 # and of all draws, and nothing is on its way.
 FULL = """([columns, words]) => {
     const all = (root, wanted) => [...root.querySelectorAll('*')].flatMap((node) => [
@@ -106,7 +106,7 @@ def settle(page) -> None:
 
 
 def generate(page, seed: int) -> None:
-    """Fill in the form for a new picture."""
+    """Fill in the form for a new image."""
     page.get_by_text("Generate", exact=True).click()
     number = page.get_by_role("spinbutton", name="Seed")
     number.fill(str(seed))

@@ -1,4 +1,4 @@
-"""A collection whose every text is an attack; its pictures and scores are real."""
+"""A collection whose every text is an attack; its images and scores are real."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A few pictures in every layout that users' data sets come in."""
+"""A few images in every layout that users' data sets come in."""
 
 import csv
 import gzip
@@ -21,7 +21,7 @@ PER_BATCH = 4
 
 
 def pixels(count: int, seed: int, size: int = 32) -> np.ndarray:
-    """Return uint8 pictures of coloured squares, shape (count, size, size, 3)."""
+    """Return uint8 images of coloured squares, shape (count, size, size, 3)."""
     rng = np.random.default_rng(seed)
     return (
         rng
@@ -32,7 +32,7 @@ def pixels(count: int, seed: int, size: int = 32) -> np.ndarray:
 
 
 def batches(names: list[str], seed: int = 0) -> dict[str, tuple[np.ndarray, list[int]]]:
-    """Return (pictures, labels) of five training batches and a test batch."""
+    """Return (images, labels) of five training batches and a test batch."""
     made = {}
     for k, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]):
         labels = [(k + i) % len(names) for i in range(PER_BATCH)]
@@ -65,7 +65,7 @@ def dump(value, path: Path) -> None:
 
 
 def rows(pictures: np.ndarray) -> np.ndarray:
-    """Return pictures as CIFAR has them: all red, all green, all blue."""
+    """Return images as CIFAR has them: all red, all green, all blue."""
     return pictures.transpose(0, 3, 1, 2).reshape(len(pictures), -1)
 
 
@@ -109,7 +109,7 @@ def binary_batches(folder: Path, names: list[str]) -> Path:
 
 
 def cifar_100(folder: Path, binary: bool) -> Path:
-    """Write CIFAR-100, whose pictures have a coarse and a fine label."""
+    """Write CIFAR-100, whose images have a coarse and a fine label."""
     path = folder / ("cifar-100-binary" if binary else "cifar-100-python")
     path.mkdir(parents=True)
     fine, coarse = [f"fine{i}" for i in range(100)], [f"coarse{i}" for i in range(20)]
@@ -140,7 +140,7 @@ def artbench_batches(folder: Path) -> Path:
 
 
 def artbench_files(folder: Path) -> Path:
-    """Write ArtBench as picture files by split and style, its table beside."""
+    """Write ArtBench as image files by split and style, its table beside."""
     artbench_table(folder)
     root = folder / "artbench-10-imagefolder-split"
     for name, split, style, picture, _ in art(folder):
@@ -175,14 +175,14 @@ def artbench_table(folder: Path) -> None:
 
 
 def training_pictures() -> tuple[np.ndarray, list[str]]:
-    """Return the pictures of the training batches and their class names, in order."""
+    """Return the images of the training batches and their class names, in order."""
     made = list(batches(CLASSES).values())[:-1]
     labels = [CLASSES[label] for _, numbers in made for label in numbers]
     return np.concatenate([pictures for pictures, _ in made]), labels
 
 
 def image_folder(folder: Path, split: str = "") -> Path:
-    """Write the training pictures as files by class, under a split if one is named."""
+    """Write the training images as files by class, under a split if one is named."""
     root = folder / "pictures"
     for i, (picture, label) in enumerate(zip(*training_pictures(), strict=True)):
         path = root / split / label / f"{i:03d}.png"
@@ -192,7 +192,7 @@ def image_folder(folder: Path, split: str = "") -> Path:
 
 
 def table() -> pa.Table:
-    """Return the training pictures as Hugging Face keeps them."""
+    """Return the training images as Hugging Face keeps them."""
     pictures, labels = training_pictures()
     files = [{"bytes": png(picture), "path": None} for picture in pictures]
     image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -248,7 +248,7 @@ def saved_splits(folder: Path) -> Path:
 
 
 def idx(folder: Path, packed: bool) -> Path:
-    """Write grey pictures and their labels as MNIST has them."""
+    """Write grey images and their labels as MNIST has them."""
     folder.mkdir(parents=True, exist_ok=True)
     for k, name in enumerate(("train", "t10k")):
         pictures = pixels(PER_BATCH, k, 28)[..., 0]

@@ -1,4 +1,4 @@
-"""Picture files of every kind, and what becomes of them on the way to an app.
+"""Image files of every kind, and what becomes of them on the way to an app.
 
 `mutated_files` makes of whole files damaged ones: bits flipped, bytes overwritten, cut
 off, put in, repeated, and two files joined.
@@ -17,14 +17,14 @@ LONGEST = 2048 + 2  # pixels of a side of what `open_picture` returns
 
 
 def encoded(picture: Image.Image, kind: str = "PNG", **options) -> bytes:
-    """Return a picture's file bytes."""
+    """Return an image's file bytes."""
     buffer = io.BytesIO()
     picture.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
 def halves(mode: str = "RGB", size: int = 8) -> Image.Image:
-    """Return a picture whose left half is red and whose right half is blue."""
+    """Return an image whose left half is red and whose right half is blue."""
     picture = Image.new("RGB", (size, size), "blue")
     picture.paste("red", (0, 0, size // 2, size))
     if mode == "LAB":
@@ -36,7 +36,7 @@ def halves(mode: str = "RGB", size: int = 8) -> Image.Image:
 
 
 def animation(kind: str) -> bytes:
-    """Return a file of two pictures: red and blue halves, then all white."""
+    """Return a file of two images: red and blue halves, then all white."""
     more = [Image.new("RGB", (8, 8), "white")]
     return encoded(halves(), kind, save_all=True, append_images=more)
 
@@ -94,7 +94,7 @@ def mutated_files(draw, files: list[bytes]) -> bytes:
 
 
 def is_read(data: bytes) -> bool:
-    """Return whether bytes are read as a picture; anything but a sentence fails."""
+    """Return whether bytes are read as an image; anything but a sentence fails."""
     try:
         picture = open_picture(data)
     except ValueError as error:

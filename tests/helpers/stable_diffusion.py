@@ -155,7 +155,7 @@ def save_diffusers_lora(folder: Path, pipeline: Path, texts: bool = False) -> Pa
 
 
 def drawings(folder: Path, kind: str) -> Path:
-    """Write the pictures with captions in a table or in text files, one without.
+    """Write the images with captions in a table or in text files, one without.
 
     `kind` is "table" or "files"; any other writes no captions.
     """

@@ -2,7 +2,7 @@
 
 `python -m tests.helpers.sub_path FOLDER` prints as JSON what a browser saw and asked
 for. Run inside `unshare --net` it shows that nothing needs the network. The proxy
-passes on requests, websockets and the name under which it was asked, and nothing else.
+passes on requests, websockets and the name under which it was asked, and no more.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ def seen(address: str, chromium: str) -> dict:
             page.get_by_role("region", name=strip).get_by_role(
                 "button"
             ).first.wait_for()
-        page.locator(".ground img").wait_for()  # the picture that can be drawn on
+        page.locator(".ground img").wait_for()  # the image that can be drawn on
         page.get_by_role("table").first.wait_for()  # how the lenses agree
         page.get_by_role("link", name="Collections", exact=True).click()
         page.get_by_text("What it cost").wait_for()

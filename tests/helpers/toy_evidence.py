@@ -1,4 +1,4 @@
-"""Evidence about linear problems: costs that are sums over the pictures kept."""
+"""Evidence about linear problems: costs that are sums over the images kept."""
 
 import numpy as np
 import pandas as pd
@@ -61,7 +61,7 @@ def full_evidence(
         num_samples: Q.
         edges: Of the bands of timesteps, which have terms of their own.
         noise: What each training adds to a cost, in standard deviations of what the
-            pictures left out add.
+            images left out add.
         removals: Whether models were trained without the top influences.
         groups: Names of groups that models were trained without, then as well.
     """
@@ -92,7 +92,7 @@ def full_evidence(
 
 
 def _predicted(rng, num_samples, groups) -> pd.DataFrame:
-    """Return what two methods foretell of groups; a sample's class is in one."""
+    """Return what two methods predict for groups; a sample's class is in one."""
     rows = []
     for method, measurement in (("ekfac", "loss"), ("ekfac", "elbo"), ("clip", OWN)):
         for sample in range(num_samples):
@@ -105,9 +105,9 @@ def _predicted(rng, num_samples, groups) -> pd.DataFrame:
 
 
 def _without_groups(predicted) -> list[pd.DataFrame]:
-    """Return costs that rise by twice of what EK-FAC foretells, beyond chance.
+    """Return costs that rise by twice what EK-FAC predicts, beyond chance.
 
-    They are three with every picture; without as many random ones a half more.
+    They are three with every image; without a random group of that size a half more.
     """
     own = predicted[predicted["method"] == "ekfac"]
     parts = []
@@ -137,7 +137,7 @@ def _disjoint(rng, num_samples) -> list[pd.DataFrame]:
 
 
 def _drawn(kind, num_samples, **which) -> pd.DataFrame:
-    """Return random pictures of every sample by one model."""
+    """Return random images of every sample by one model."""
     rng = np.random.default_rng(sum(map(ord, str(which))))
     model = {"subset": -1, "seed": 0, "method": "", "fraction": 0.0, "about": -1}
     rows = [
@@ -148,7 +148,7 @@ def _drawn(kind, num_samples, **which) -> pd.DataFrame:
 
 
 def _drawn_without(num_samples) -> list[pd.DataFrame]:
-    """Return the pictures of the models of `_removed`."""
+    """Return the images of the models of `_removed`."""
     parts = [_drawn("removed", num_samples, method="none")]
     for fraction in (0.02, 0.1):
         for method, count in ((RANDOM, 3), ("ekfac", num_samples)):
@@ -182,7 +182,7 @@ def _measured(rng, masks, bands, terms, edges, noise) -> list[pd.DataFrame]:
 
 
 def _removed(rng, terms, num_samples) -> list[pd.DataFrame]:
-    """Return the loss without the top influences, and without random pictures."""
+    """Return the loss without the top influences, and without random images."""
 
     def rows(change, method, fraction, about):
         costs = 3 + change + 0.02 * rng.normal(size=(num_samples, 1))

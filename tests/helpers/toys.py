@@ -76,7 +76,7 @@ class GaussianUNet(nn.Module):
         mean: Of the flattened data, shape (D,).
         covariance: Shape (D, D).
         scheduler: Holds the noise schedule and the prediction type.
-        size: Side of the square pictures, of D / side^2 channels.
+        size: Side of the square images, of D / side^2 channels.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ def gaussian_denoiser(
 ) -> Denoiser:
     """Return the optimal denoiser of keyed normal data of shape (1, size, size).
 
-    Its pictures are latents of an autoencoder that does nothing, unless `latent` is
+    Its images are latents of an autoencoder that does nothing, unless `latent` is
     false.
     """
     settings = {"num_train_timesteps": 20, "beta_end": 0.3} | schedule

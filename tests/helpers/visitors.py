@@ -103,11 +103,11 @@ class Visitor:
 
     @property
     def offers_upload(self) -> bool:
-        """Whether the page shows the form for a picture of one's own."""
+        """Whether the page shows the form for an image of one's own."""
         return self._has("file_uploader", lambda one: True)
 
     def pictures(self, title: str) -> list[int]:
-        """Return the numbers of the pictures in all strips of a title."""
+        """Return the numbers of the images in all strips of a title."""
         return [
             tile["id"]
             for _, strip in self._strips()
@@ -116,7 +116,7 @@ class Visitor:
         ]
 
     def pick(self, title: str, picture: int) -> None:
-        """Click a picture in a strip."""
+        """Click an image in a strip."""
         component = next(
             component
             for component, strip in self._strips()
@@ -290,7 +290,7 @@ class Visitor:
         return [getattr(one, kind) for one in elements if one.HasField(kind)]
 
     def _strips(self) -> list[tuple[str, dict]]:
-        """Return every strip of pictures with the name of its component."""
+        """Return every strip of images with the name of its component."""
         found = []
         for _, delta in sorted(self.elements.items()):
             shown = delta.new_element.bidi_component

@@ -293,18 +293,6 @@ def decode_picture(data: bytes, size: tuple[int, int, int]) -> np.ndarray:
     return np.asarray(image, dtype=np.uint8).transpose(2, 0, 1)
 
 
-def to_picture(pixels: np.ndarray) -> Image.Image:
-    """Return uint8 pixels of shape (C, H, W) as a PIL image."""
-    return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-
-
-def to_png(pixels: np.ndarray) -> bytes:
-    """Return uint8 pixels of shape (C, H, W) as PNG file bytes."""
-    buffer = io.BytesIO()
-    to_picture(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
 JPEG = b"\xff\xd8"  # how such a file begins
 
 

@@ -14,7 +14,7 @@ from core.config import CollectionConfig
 from core.curvature.basis import eigenvectors, factor_eigenvalues
 from core.data.datasets import Dataset, load_credits
 from core.engine.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
-from core.files.images import to_png
+from core.files.images import png
 from core.files.tensor_files import write_tensors
 from core.index.full import GradientIndex, balance
 from core.index.sketch import collection_sketch
@@ -249,7 +249,7 @@ def put_gallery(writer, config, samples, losses, answers, conditional) -> None:
             config.samples.guidance_scale,
             {},
         )
-        image = to_png(samples["pixels"][i].numpy())
+        image = png(samples["pixels"][i].numpy())
         writer.put_sample(sample, image, samples["x_0"][i])
         writer.put_answer(
             i,

@@ -8,7 +8,7 @@ from core.curvature.basis import Curvature
 from core.data.datasets import load_dataset
 from core.engine.query import query_draws
 from core.explorer.explorer import Cancelled, Lens, list_collections, open_explorer
-from core.files.images import to_png
+from core.files.images import png
 from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
@@ -152,7 +152,7 @@ def test_generation_is_repeatable_and_the_gallery_can_be_made_again(tiny_explore
 def test_an_upload_of_a_training_picture_is_that_picture(tiny_explorer):
     """The same pixels by another way give the same scores, label for label."""
     example = tiny_explorer.query_from_example(3)
-    upload = tiny_explorer.query_from_upload(to_png(example.pixels), example.label)
+    upload = tiny_explorer.query_from_upload(png(example.pixels), example.label)
     lens = Lens(num_draws=8)
     np.testing.assert_array_equal(
         tiny_explorer.answer(example, lens).scores,

@@ -13,7 +13,7 @@ from core.config import MethodConfig
 from core.curvature.basis import Curvature
 from core.explorer.bands import band_edges, band_table
 from core.explorer.explorer import Cancelled, Lens, open_explorer
-from core.files.images import to_png
+from core.files.images import png
 from core.lenses import stored_key
 from core.methods import METHODS
 from core.scores.influence import centred
@@ -66,7 +66,7 @@ def test_every_method_answers(explorer, generated, method):
 def test_every_kind_of_picture_is_answered(explorer, generated, method):
     """Gallery, training picture and upload; the last two by approximate steps."""
     example = explorer.query_from_example(5)
-    upload = explorer.query_from_upload(to_png(generated.pixels), 0)
+    upload = explorer.query_from_upload(png(generated.pixels), 0)
     lens = Lens(method, num_draws=DRAWS, form="sketch")
     for query in (explorer.query_from_gallery(1), example, upload):
         answer = explorer.answer(explorer.inverted(query), lens)

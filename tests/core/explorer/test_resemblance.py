@@ -21,7 +21,7 @@ from core.explorer.resemblance import (
     resemblance,
     unit_samples,
 )
-from core.files.images import to_png
+from core.files.images import png
 from core.measure.draws import keyed_generator
 from core.model.build import make_denoiser
 from core.model.denoiser import to_pixels
@@ -114,7 +114,7 @@ class Redrawn(Collection):
 
     def sample_image(self, sample_id: int) -> bytes:
         """Return what was drawn instead."""
-        return to_png(self.drawn[sample_id])
+        return png(self.drawn[sample_id])
 
     def answer(self, sample_id: int, lens: dict) -> StoredAnswer:
         """Return what CLIP says of it."""

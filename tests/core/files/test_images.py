@@ -18,7 +18,7 @@ from core.files.images import (
     fit_square,
     frames_note,
     open_picture,
-    to_png,
+    png,
 )
 from tests.helpers.picture_files import (
     animation,
@@ -290,7 +290,7 @@ def test_png_round_trip():
         pixels = np.random.default_rng(0).integers(
             0, 256, (channels, 8, 8), dtype=np.uint8
         )
-        again = decode_picture(to_png(pixels), (channels, 8, 8))
+        again = decode_picture(png(pixels), (channels, 8, 8))
         np.testing.assert_array_equal(again, pixels)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from core.drawing import Drawing
 from core.files.texts import one_line
 from core.lenses import Lens
 
@@ -38,8 +39,9 @@ class Query:
             a gallery sample, the encoding of `pixels` for others.
         label: Class index the measurement is conditioned on; None means no label.
         description: What it is, in words, e.g. "Generated, seed 1184, DDIM, 50 steps".
-        facts: What made or names it: seed, sampler, steps, example id, under our
-            names; no column of a user is among them.
+        facts: What names it: sample id, example id or checksum, under our names; no
+            column of a user is among them.
+        drawing: How the model drew it; None for an image that it did not draw.
         inverted: Whether a picture that the model did not draw is given the trajectory
             that DDIM inversion finds, which is approximate.
     """
@@ -51,12 +53,13 @@ class Query:
     label: int | None
     description: str
     facts: dict
+    drawing: Drawing | None = None
     inverted: bool = False
 
     @property
     def drawn(self) -> bool:
         """Whether the model drew it, so that it can be drawn again from its seed."""
-        return self.kind in ("gallery", "generated")
+        return self.drawing is not None
 
 
 @dataclass(frozen=True)

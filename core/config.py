@@ -10,6 +10,8 @@ import os
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 
+from core.drawing import Drawing
+
 DATA_DIR = Path(__file__).resolve().parent.parent / "data"
 
 # What a setting may be, where it is one of a few.
@@ -146,6 +148,10 @@ class SampleConfig:
     num_steps: int = 50
     guidance_scale: float = 1.0
     num_draws: int = 256  # of each sample's query gradient
+
+    def drawing(self, label: int | None, seed: int) -> Drawing:
+        """Return how the image of a class and a seed is drawn."""
+        return Drawing(label, seed, self.sampler, self.num_steps, self.guidance_scale)
 
 
 @dataclass(frozen=True)

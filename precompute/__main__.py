@@ -13,6 +13,7 @@ import torch
 from core.checks import check_classes
 from core.config import DATA_DIR, CollectionConfig, MethodConfig
 from core.data.datasets import load_dataset
+from core.drawing import Drawing
 from core.evidence.same_seed import SAME_SEED, read_same_seed, same_seed_table
 from core.evidence.stored import evidence_folder, read_evidence
 from core.evidence.tables import make_table
@@ -288,11 +289,9 @@ def run_attribute(options: argparse.Namespace) -> None:
         query = explorer.query_from_example(options.example)
     else:
         query = explorer.generate(
-            label,
-            options.seed,
-            options.sampler,
-            options.steps,
-            options.guidance,
+            Drawing(
+                label, options.seed, options.sampler, options.steps, options.guidance
+            )
         )
     if options.invert:
         query = explorer.inverted(query)

@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -174,33 +175,19 @@ class CollectionWriter:
         view = np.frombuffer(data, np.uint8)
         self._put_chunks(name, BYTES_DTYPE, view.shape, view)
 
-    def put_sample(
-        self, sample: Sample, image: bytes, x_0: Any, trajectory: Any = None
-    ) -> None:
+    def put_sample(self, sample: Sample, image: bytes, x_0: Any) -> None:
         """Store a picture of the gallery.
 
         Args:
             sample: What made it.
             image: PNG bytes.
             x_0: The clean example or its latents, shape (C, H, W).
-            trajectory: Optional states or pictures on the way, shape (S, ...).
         """
         facts = to_json(sample.metadata, f"sample {sample.sample_id}")
-        row = (
-            int(sample.sample_id),
-            None if sample.label is None else int(sample.label),
-            int(sample.seed),
-            sample.sampler,
-            sample.num_steps,
-            sample.guidance_scale,
-            facts,
-            image,
-            bytes_sha256(image),
-        )
+        drawing = astuple(sample.drawing)  # the columns, in order
+        row = (sample.sample_id, *drawing, facts, image, bytes_sha256(image))
         self._insert("samples", [row])
         self.put_array(f"samples/{sample.sample_id}/x_0", x_0)
-        if trajectory is not None:
-            self.put_array(f"samples/{sample.sample_id}/trajectory", trajectory)
 
     def put_answer(self, sample_id: int, lens: dict, answer: StoredAnswer) -> None:
         """Store the answer for a sample; `lens` is plain JSON values."""

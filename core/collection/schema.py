@@ -17,6 +17,8 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from core.drawing import Drawing
+
 # The schema in numbered steps. A published step never changes; its number is stored in
 # the file, and a file of another version is refused.
 SCHEMA_STEPS = (
@@ -139,21 +141,13 @@ class Sample:
     """What made a picture of the gallery.
 
     Attributes:
-        sample_id: Its place in the gallery.
-        label: Class the model was asked for; None for no class.
-        seed: Of the initial noise.
-        sampler: For instance "ddim".
-        num_steps: Denoising steps.
-        guidance_scale: 1 is no guidance.
+        sample_id: Its number in the gallery.
+        drawing: How the model drew it.
         metadata: Whatever else is worth showing, plain JSON values.
     """
 
     sample_id: int
-    label: int | None
-    seed: int
-    sampler: str
-    num_steps: int
-    guidance_scale: float
+    drawing: Drawing
     metadata: dict
 
 

@@ -39,6 +39,7 @@ from core.collection.schema import (
     to_json,
     what_is_computed,
 )
+from core.drawing import Drawing
 
 
 class Collection:
@@ -199,7 +200,7 @@ class Collection:
             "select sample_id, label, seed, sampler, num_steps, guidance_scale, "
             "metadata from samples order by sample_id"
         )
-        return [Sample(*row[:-1], metadata=json.loads(row[-1])) for row in rows]
+        return [Sample(row[0], Drawing(*row[1:6]), json.loads(row[6])) for row in rows]
 
     def sample_image(self, sample_id: int) -> bytes:
         """Return a gallery picture's PNG bytes.
@@ -220,11 +221,6 @@ class Collection:
     def sample_x_0(self, sample_id: int) -> np.ndarray:
         """Return a gallery picture's clean example or latents, shape (C, H, W)."""
         return self.array(f"samples/{sample_id}/x_0")
-
-    def sample_trajectory(self, sample_id: int) -> np.ndarray | None:
-        """Return a gallery picture's trajectory, shape (S, ...), or None."""
-        name = f"samples/{sample_id}/trajectory"
-        return self.array(name) if name in self.arrays() else None
 
     def answer(self, sample_id: int, lens: dict) -> StoredAnswer | None:
         """Return the precomputed answer for a sample under a lens, or None."""

@@ -20,6 +20,7 @@ from torch import Tensor
 from core.answers import Answer, Progress, Query, Uncertainty, steps
 from core.collection.store import Collection
 from core.curvature.basis import Eigenbasis
+from core.drawing import Drawing
 from core.engine.clip import clip_similarity, stored_clip
 from core.engine.query import QueryGradient, Question
 from core.engine.recent import Recent
@@ -27,7 +28,6 @@ from core.files.images import decode_picture
 from core.index.sketch import packed_products
 from core.lenses import Lens, measured_by, uses_steps
 from core.measure.costs import noise_weights
-from core.measure.draws import keyed_generator
 from core.measure.region import region_mask
 from core.methods import METHODS
 from core.model.checkpoint import denoiser_from_bytes
@@ -126,35 +126,15 @@ class Engine:
 
     def generate(
         self,
-        label: int | None,
-        seed: int,
-        sampler: str,
-        num_steps: int,
-        guidance_scale: float,
+        drawing: Drawing,
         on_step: Callable[[int, int], None] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a new sample: x_0 (C', H', W') and its picture (C, H, W) in uint8."""
         with self._alone():
-            trajectory = self._sample(
-                label, seed, sampler, num_steps, guidance_scale, on_step
-            )
+            (trajectory,) = sample(self.denoiser, [drawing], self.seed, on_step)
             x_0 = trajectory.states[-1]
             image = self.denoiser.decode(x_0[None].to(self.device))[0]
         return x_0.numpy(), to_pixels(image)
-
-    def _sample(
-        self, label, seed, sampler, num_steps, guidance_scale, on_step
-    ) -> Trajectory:
-        """Return the trajectory of a sample, equal for equal settings."""
-        return sample(
-            self.denoiser,
-            [keyed_generator(self.seed, "sample", seed)],
-            None if label is None else torch.tensor([label]),
-            sampler,
-            num_steps,
-            guidance_scale=guidance_scale,
-            on_step=on_step,
-        )[0]
 
     def cost(self, method: str) -> tuple[float, float]:
         """Return the seconds and bytes of what a method needs (`method_cost`)."""
@@ -189,8 +169,8 @@ class Engine:
         return replace(
             subject,
             trajectory=trajectory,
-            sampler=query.facts["sampler"],
-            guidance_scale=query.facts["guidance_scale"],
+            sampler=query.drawing.sampler,
+            guidance_scale=query.drawing.guidance_scale,
         )
 
     def _trajectory(
@@ -200,15 +180,8 @@ class Engine:
         if not query.drawn:
             on_step = steps(progress, "Finding approximate steps")
             return invert(self.denoiser, subject, INVERSION_STEPS, on_step)
-        facts = query.facts
-        return self._sample(
-            query.label,
-            facts["seed"],
-            facts["sampler"],
-            facts["num_steps"],
-            facts["guidance_scale"],
-            steps(progress, "Drawing it again"),
-        )
+        on_step = steps(progress, "Drawing it again")
+        return sample(self.denoiser, [query.drawing], self.seed, on_step)[0]
 
     def mask(self, region: tuple[int, int, int, int] | None) -> Tensor | None:
         """Return which entries of a clean example a region means; None for None."""

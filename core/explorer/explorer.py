@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from core.answers import (
 )
 from core.collection import store
 from core.config import DATA_DIR, CollectionConfig, config_from_dict
+from core.drawing import Drawing
 from core.evidence.stored import Evidence, evidence_folder, evidence_of
 from core.explorer import layout
 from core.explorer.bands import band_edges, band_table, step_table
@@ -139,18 +140,8 @@ class Explorer:
     def _gallery_table(self) -> pd.DataFrame:
         samples = self._collection.samples()
         table = pd.DataFrame(
-            [
-                (s.sample_id, s.label, s.seed, s.sampler, s.num_steps, s.guidance_scale)
-                for s in samples
-            ],
-            columns=[
-                "sample_id",
-                "label",
-                "seed",
-                "sampler",
-                "num_steps",
-                "guidance_scale",
-            ],
+            [(sample.sample_id, *astuple(sample.drawing)) for sample in samples],
+            columns=["sample_id", *(field.name for field in fields(Drawing))],
         ).set_index("sample_id")
         # The pictures that the model finds most natural come first.
         losses = self._collection.values(stored_key(Lens()))
@@ -288,22 +279,23 @@ class Explorer:
     def query_from_gallery(self, sample_id: int) -> Query:
         """Return a gallery sample as a query."""
         pixels = self._pixels(self.gallery_png(sample_id))  # refuses unknown ids
-        row = next(s for s in self._collection.samples() if s.sample_id == sample_id)
-        facts = {
-            "seed": row.seed,
-            "sampler": row.sampler,
-            "num_steps": row.num_steps,
-            "guidance_scale": row.guidance_scale,
-        }
+        samples = self._collection.samples()
+        drawing = next(s.drawing for s in samples if s.sample_id == sample_id)
         return Query(
             "gallery",
             f"sample-{sample_id}",
             pixels,
             None,
-            row.label,
-            f"Generated · {self.class_words(row.label)} · seed {row.seed} · "
-            f"{row.sampler.upper()}, {row.num_steps} steps",
-            facts | {"sample_id": sample_id},
+            drawing.label,
+            self._drawing_words(drawing),
+            {"sample_id": sample_id},
+            drawing,
+        )
+
+    def _drawing_words(self, drawing: Drawing) -> str:
+        return (
+            f"Generated · {self.class_words(drawing.label)} · seed {drawing.seed} · "
+            f"{drawing.sampler.upper()}, {drawing.num_steps} steps"
         )
 
     def query_from_example(self, example_id: int) -> Query:
@@ -352,46 +344,27 @@ class Explorer:
             {"sha256": digest},
         )
 
-    def generate(
-        self,
-        label: int | None,
-        seed: int,
-        sampler: str,
-        num_steps: int,
-        guidance_scale: float,
-        progress: Progress | None = None,
-    ) -> Query:
+    def generate(self, drawing: Drawing, progress: Progress | None = None) -> Query:
         """Return a new sample of the model as a query.
 
         A class that the model does not have raises the ValueError of `core.labels`.
 
         Args:
-            label: Class index, or None for any class.
-            seed: Of the noise; equal settings give the equal picture.
-            sampler: "ddim" or "ddpm".
-            num_steps: Denoising steps, 1 to T.
-            guidance_scale: 1 follows the model; more exaggerates the class.
+            drawing: How to draw it; equal settings give the equal image.
             progress: Called after every step; may raise to stop.
         """
-        check_label(label, self.class_names())
+        check_label(drawing.label, self.class_names())
         self._wait_for_model(progress)
-        x_0, pixels = self.engine.generate(
-            label, seed, sampler, num_steps, guidance_scale, steps(progress, "Drawing")
-        )
+        x_0, pixels = self.engine.generate(drawing, steps(progress, "Drawing"))
         return Query(
             "generated",
-            f"generated-{label}-{seed}-{sampler}-{num_steps}-{guidance_scale}",
+            "-".join(["generated", *map(str, astuple(drawing))]),
             pixels,
             x_0,
-            label,
-            f"Generated · {self.class_words(label)} · seed {seed} · {sampler.upper()}, "
-            f"{num_steps} steps",
-            {
-                "seed": seed,
-                "sampler": sampler,
-                "num_steps": num_steps,
-                "guidance_scale": guidance_scale,
-            },
+            drawing.label,
+            self._drawing_words(drawing),
+            {},
+            drawing,
         )
 
     def answer(
@@ -541,7 +514,7 @@ class Explorer:
                 f"{self.trajectory_note(query)} Ask for approximate ones (--invert), "
                 f"or choose another {instead}."
             )
-        if not by_method and query.drawn and query.facts["sampler"] == "ddim":
+        if not by_method and query.drawn and query.drawing.sampler == "ddim":
             raise ValueError(
                 "DDIM draws without noise, so the steps that drew this picture have no "
                 "probability. Draw it with DDPM, or choose another measurement."

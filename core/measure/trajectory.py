@@ -64,23 +64,15 @@ def path_steps(denoiser: Denoiser, subject: Subject) -> PathSteps:
             "This image has no sampling trajectory: only one that this model made "
             "does. Ask for its loss or its ELBO instead, or for an approximate path."
         )
-    if subject.sampler == "ddim" and subject.eta == 0:
+    if subject.sampler == "ddim":
         raise ValueError(
-            "DDIM without noise (eta 0) is deterministic: its trajectory has no "
-            "probability. Sample with DDPM, or with eta above 0."
+            "DDIM is deterministic: its trajectory has no probability. Sample with "
+            "DDPM."
         )
     timesteps, states = subject.trajectory.timesteps, subject.trajectory.states
-    previous = previous_timesteps(
-        subject.sampler, timesteps, denoiser.num_train_timesteps
-    )
+    previous = previous_timesteps(timesteps)
     device = denoiser.device
-    variance = step_variance(
-        denoiser,
-        timesteps.to(device),
-        previous.to(device),
-        subject.sampler,
-        subject.eta,
-    )
+    variance = step_variance(denoiser, timesteps.to(device), previous.to(device))
     noisy = (variance.flatten() > 0).cpu()
     steps = PathSteps(timesteps, previous, states[:-1], states[1:])[noisy]
     if not len(steps):
@@ -105,7 +97,7 @@ def path_costs(
 
     Args:
         denoiser: The model.
-        subject: The image, with its sampler, eta and guidance.
+        subject: The image, with its trajectory and guidance.
         steps: Some of its `path_steps`.
         mask: Which entries count, boolean, shape (H, W); None means all.
     """
@@ -117,8 +109,6 @@ def path_costs(
         steps.timesteps.to(device),
         steps.previous.to(device),
         denoiser.labels(subject.label, len(steps)),
-        subject.sampler,
-        subject.eta,
         subject.guidance_scale,
     )
     terms = _normal_cost(after - mean, variance)

@@ -219,18 +219,13 @@ class Denoiser(nn.Module):
         timesteps: Tensor,
         labels: Tensor | None,
         guidance_scale: float,
-        away: Tensor | None = None,
     ) -> Tensor:
-        """Return the model output, extrapolated away from the one of other labels.
-
-        These are `away`, shape (B,), or the null label.
-        """
+        """Return the model output, extrapolated away from that of the null label."""
         output = self.predict(x_t, timesteps, labels)
         if guidance_scale == 1.0 or self.null_label is None:
             return output
-        if away is None:
-            away = torch.full_like(labels, self.null_label)
-        unlabelled = self.predict(x_t, timesteps, away)
+        nothing = torch.full_like(labels, self.null_label)
+        unlabelled = self.predict(x_t, timesteps, nothing)
         return unlabelled + guidance_scale * (output - unlabelled)
 
     def expected(
@@ -239,14 +234,14 @@ class Denoiser(nn.Module):
         timesteps: Tensor,
         labels: Tensor | None,
         guidance_scale: float,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the clean examples, clipped, and the noise that a step goes by."""
+    ) -> Tensor:
+        """Return the clean examples, clipped, that a step goes by, (B, C, H, W)."""
         config = self.scheduler.config
         output = self.guided(x_t, timesteps, labels, guidance_scale)
-        clean, noise = self.clean_and_noise(output, x_t, self._alphas(timesteps, x_t))
+        clean, _ = self.clean_and_noise(output, x_t, self._alphas(timesteps, x_t))
         if config.clip_sample:
             clean = clean.clamp(-config.clip_sample_range, config.clip_sample_range)
-        return clean, noise
+        return clean
 
 
 def picture_factor(autoencoder: nn.Module) -> int:

@@ -1,8 +1,8 @@
 """Sampling, and the distribution of each of its steps.
 
 DDIM (Song et al. 2021) and DDPM (Ho et al. 2020) as diffusers takes them, the normal
-distribution of every step (`reverse_conditional`), and DDIM inversion. Knows nothing
-about gradients.
+distribution of every step of DDPM (`reverse_conditional`; DDIM's draw no noise), and
+DDIM inversion. Knows nothing about gradients.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,9 @@ from diffusers import DDIMInverseScheduler, DDIMScheduler, DDPMScheduler
 from torch import Tensor
 
 from core.config import SAMPLERS
+from core.drawing import Drawing
 from core.model.denoiser import Denoiser
+from core.seeds import keyed_seed
 
 SCHEDULERS = {"ddim": DDIMScheduler, "ddpm": DDPMScheduler}
 
@@ -41,7 +43,6 @@ class Subject:
         label: Class index, or None for no label.
         trajectory: The steps that made it; None where they are not known.
         sampler: What made the trajectory, "ddim" or "ddpm".
-        eta: Noise of DDIM, 0 to 1.
         guidance_scale: Of the sampling.
     """
 
@@ -49,26 +50,15 @@ class Subject:
     label: int | None
     trajectory: Trajectory | None = None
     sampler: str = ""
-    eta: float = 0.0
     guidance_scale: float = 1.0
 
 
-def previous_timesteps(
-    sampler: str, timesteps: Tensor, num_train_timesteps: int
-) -> Tensor:
-    """Return the timestep that each step of a sampler leads to, -1 for the sample.
-
-    Diffusers' DDIM steps down by T // S even where T / S is not whole; its DDPM steps
-    to the next timestep.
+def previous_timesteps(timesteps: Tensor) -> Tensor:
+    """Return the timestep that each step of DDPM leads to, -1 for the sample.
 
     Args:
-        sampler: "ddim" or "ddpm".
         timesteps: All timesteps of the steps taken, descending, shape (S,).
-        num_train_timesteps: T.
     """
-    if sampler == "ddim":
-        stride = num_train_timesteps // len(timesteps)
-        return (timesteps - stride).clamp(min=-1)
     return torch.cat([timesteps[1:], timesteps.new_tensor([-1])])
 
 
@@ -107,43 +97,29 @@ def invert(
     return Trajectory(scheduler.timesteps.flip(0), torch.stack(states[::-1]))
 
 
-def scheduler_step(scheduler, output, timestep, x_t, generator, extra) -> Tensor:
-    """Return x_{t-1}, shape (1, C, H, W), with noise from the sample's generator."""
-    return scheduler.step(
-        output, timestep, x_t, generator=generator, **extra
-    ).prev_sample
-
-
 @torch.no_grad()
 def sample(
     denoiser: Denoiser,
-    generators: list[torch.Generator],
-    labels: Tensor | None = None,
-    sampler: str = "ddim",
-    num_steps: int = 50,
-    eta: float = 0.0,
-    guidance_scale: float = 1.0,
+    drawings: list[Drawing],
+    seed: int,
     on_step: Callable[[int, int], None] | None = None,
-    away: Tensor | None = None,
 ) -> list[Trajectory]:
-    """Return one sampling trajectory per generator.
+    """Return one sampling trajectory per drawing.
+
+    Steps are evenly spaced over [0, T). Each drawing has a source of noise of its own,
+    so that it does not depend on its batch.
 
     Args:
         denoiser: The model.
-        generators: One source of noise per sample, so none depends on its batch.
-        labels: Class per sample, shape (B,); the null label where None.
-        sampler: "ddim" (Song et al. 2021) or "ddpm" (Ho et al. 2020).
-        num_steps: Steps taken, evenly spaced over [0, T).
-        eta: Noise of DDIM, 0 to 1.
-        guidance_scale: 1 follows the model; more exaggerates the class.
+        drawings: Any classes and seeds; the settings of sampling are the first one's.
+        seed: Of the collection.
         on_step: Called with (steps done, steps in all); may raise to stop.
-        away: Labels that guidance leads away from, shape (B,); the null label where
-            None. One that leaves only the house open exaggerates the house alone.
 
     Raises:
         ValueError: If the sampler is unknown or the number of steps is out of
             range.
     """
+    sampler, num_steps = drawings[0].sampler, drawings[0].num_steps
     if sampler not in SAMPLERS:
         raise ValueError(
             f"There is no sampler '{sampler}'. Choose one of {', '.join(SAMPLERS)}."
@@ -157,11 +133,13 @@ def sample(
         denoiser.scheduler.config, timestep_spacing="trailing"
     )
     scheduler.set_timesteps(num_steps)
-    extra = {"eta": eta} if sampler == "ddim" else {}
-    if labels is None and denoiser.null_label is not None:
-        labels = torch.full((len(generators),), denoiser.null_label)
-    labels = None if labels is None else labels.to(denoiser.device)
-
+    labels = None
+    if denoiser.null_label is not None:
+        labels = torch.cat([denoiser.labels(drawing.label, 1) for drawing in drawings])
+    generators = [
+        torch.Generator().manual_seed(keyed_seed(seed, "sample", drawing.seed))
+        for drawing in drawings
+    ]
     x_t = torch.stack([torch.randn(denoiser.shape, generator=g) for g in generators])
     states = [x_t]
     for step, timestep in enumerate(scheduler.timesteps):
@@ -169,13 +147,12 @@ def sample(
             x_t.to(denoiser.device),
             timestep.to(denoiser.device).expand(len(x_t)),
             labels,
-            guidance_scale,
-            None if away is None else away.to(denoiser.device),
+            drawings[0].guidance_scale,
         ).cpu()
         x_t = torch.cat([
-            scheduler_step(
-                scheduler, output[i : i + 1], timestep, x_t[i : i + 1], g, extra
-            )
+            scheduler.step(
+                output[i : i + 1], timestep, x_t[i : i + 1], generator=g
+            ).prev_sample
             for i, g in enumerate(generators)
         ])
         states.append(x_t)
@@ -191,11 +168,9 @@ def reverse_conditional(
     timesteps: Tensor,
     previous: Tensor,
     labels: Tensor | None,
-    sampler: str,
-    eta: float = 0.0,
     guidance_scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of p(x^(t-1) | x^(t)), as the sampler draws it.
+    """Return mean and variance of p(x^(t-1) | x^(t)), as DDPM draws it.
 
     The normal distribution of each step of `sample`, with the guidance and the
     clipping it was drawn with. Where the prediction is clipped, its gradient is
@@ -208,37 +183,22 @@ def reverse_conditional(
         previous: The timesteps stepped to, shape (B,), -1 for the sample itself;
             see `previous_timesteps`.
         labels: Class per example, shape (B,), or None for a model without classes.
-        sampler: "ddim" or "ddpm".
-        eta: Noise of DDIM.
         guidance_scale: Of the sampling.
 
     Returns:
         Means of shape (B, C, H, W) and variances of shape (B, 1, 1, 1), zero where
         the step draws no noise.
     """
-    clean, noise = denoiser.expected(x_t, timesteps, labels, guidance_scale)
+    clean = denoiser.expected(x_t, timesteps, labels, guidance_scale)
     alpha, before = _step_alphas(denoiser, timesteps, previous)
-    variance = step_variance(denoiser, timesteps, previous, sampler, eta)
-    if sampler == "ddim":
-        from_clean = before.sqrt()
-        other = noise
-        from_other = (1 - before - variance).sqrt()
-    else:
-        from_clean = before.sqrt() * (1 - alpha / before) / (1 - alpha)
-        other = x_t
-        from_other = (alpha / before).sqrt() * (1 - before) / (1 - alpha)
-    mean = from_clean.to(x_t.dtype) * clean + from_other.to(x_t.dtype) * other
-    return mean, variance.to(x_t.dtype)
+    from_clean = before.sqrt() * (1 - alpha / before) / (1 - alpha)
+    from_noisy = (alpha / before).sqrt() * (1 - before) / (1 - alpha)
+    mean = from_clean.to(x_t.dtype) * clean + from_noisy.to(x_t.dtype) * x_t
+    return mean, step_variance(denoiser, timesteps, previous).to(x_t.dtype)
 
 
-def step_variance(
-    denoiser: Denoiser,
-    timesteps: Tensor,
-    previous: Tensor,
-    sampler: str,
-    eta: float = 0.0,
-) -> Tensor:
-    """Return the variance of sampling steps, 0 for one that draws no noise.
+def step_variance(denoiser: Denoiser, timesteps: Tensor, previous: Tensor) -> Tensor:
+    """Return the variance of DDPM's steps, 0 for one that draws no noise.
 
     The arguments are those of `reverse_conditional`.
 
@@ -247,12 +207,9 @@ def step_variance(
     """
     alpha, before = _step_alphas(denoiser, timesteps, previous)
     large = 1 - alpha / before
-    small = (1 - before) / (1 - alpha) * large
-    if sampler == "ddim":
-        return eta**2 * small
     if denoiser.scheduler.config.variance_type == "fixed_large":
         return torch.where(_column(timesteps) > 0, large, 0)
-    return small
+    return (1 - before) / (1 - alpha) * large
 
 
 def _step_alphas(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from core.config import SAMPLERS
+from core.drawing import Drawing
 from core.model.denoiser import Denoiser, picture_factor
 from core.model.parameters import Layout, attributed_parameters, parameter_layout
 from core.model.sampling import Subject, invert, sample
@@ -126,8 +127,7 @@ def _try_samplers(denoiser: Denoiser) -> None:
                 subject = Subject(_example(denoiser)[0], None)
                 states = invert(denoiser, subject, 1).states
             else:
-                generator = torch.Generator().manual_seed(0)
-                (found,) = sample(denoiser, [generator], None, sampler, 1)
+                (found,) = sample(denoiser, [Drawing(None, 0, sampler, 1)], 0)
                 states = found.states
         except Exception:  # as above
             states = None

@@ -5,7 +5,7 @@ reader's browser to load nothing. All text from data is escaped by the template.
 neither Streamlit nor how a visitor came to ask.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +136,7 @@ def _sample_facts(explorer: Explorer, query: Query) -> list[tuple[str, str]]:
     facts = [("What it is", ORIGINS[query.kind])]
     facts += [
         (name.replace("_", " ").capitalize(), one_line(value))
-        for name, value in query.facts.items()
+        for name, value in (_drawn_by(query) | query.facts).items()
     ]
     facts += [
         (f"Class by {one_line(column)}", one_line(value))
@@ -149,6 +149,12 @@ def _sample_facts(explorer: Explorer, query: Query) -> list[tuple[str, str]]:
     facts.append(("Pixels", "{}×{}".format(*query.pixels.shape[:0:-1])))
     facts.append(("SHA-256 of the pixels", reproduce.picture_hash(query)))
     return facts
+
+
+def _drawn_by(query: Query) -> dict:
+    """Return the settings that drew an image, besides its class."""
+    settings = asdict(query.drawing) if query.drawn else {}
+    return {name: value for name, value in settings.items() if name != "label"}
 
 
 def first_sentence(explorer: Explorer, answer: Answer) -> str:
@@ -348,8 +354,8 @@ def _provenance(explorer: Explorer, query: Query) -> dict[str, list[tuple[str, s
     made = explorer.provenance
     settings = made["settings"]
     seeds = [("of the collection", str(settings.get("seed", 0)))]
-    if "seed" in query.facts:
-        seeds.append(("of the picture", str(query.facts["seed"])))
+    if query.drawn:
+        seeds.append(("of the picture", str(query.drawing.seed)))
     sections = {
         name: _flat(values)
         for name, values in settings.items()

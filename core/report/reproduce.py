@@ -33,9 +33,10 @@ def _picture(query: Query) -> list[str]:
     elif query.kind == "example":
         words = ["--example", str(facts["example_id"])]
     elif query.kind == "generated":
-        words = ["--seed", str(facts["seed"]), *label]
-        words += ["--sampler", facts["sampler"], "--steps", str(facts["num_steps"])]
-        words += ["--guidance", repr(float(facts["guidance_scale"]))]
+        drawing = query.drawing
+        words = ["--seed", str(drawing.seed), *label]
+        words += ["--sampler", drawing.sampler, "--steps", str(drawing.num_steps)]
+        words += ["--guidance", repr(float(drawing.guidance_scale))]
     else:
         words = ["--image", "FILE", *label]
     return words + (["--invert"] if query.inverted else [])

@@ -44,7 +44,7 @@ def expected_pictures(
     for first in range(0, len(timesteps), size):
         x_t, t = states[first : first + size], timesteps[first:][:size]
         labels = denoiser.labels(label, len(t))
-        clean, _ = denoiser.expected(x_t, t, labels, guidance_scale)
+        clean = denoiser.expected(x_t, t, labels, guidance_scale)
         parts.append(clean)
     return torch.cat(parts)
 

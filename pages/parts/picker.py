@@ -12,6 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from core.config import SAMPLERS
+from core.drawing import Drawing
 from core.explorer.explorer import Explorer, Query
 from core.files import images
 from core.lenses import check_region, parse_region
@@ -99,8 +100,8 @@ def show_sample(
         on_draw=lambda: set_region(st.session_state.sample_region.drawn),
     )
     title, *rest = query.description.split(" · ")
-    if query.facts.get("guidance_scale", 1) != 1:
-        rest.append(f"guidance {query.facts['guidance_scale']:g}")
+    if query.drawn and query.drawing.guidance_scale != 1:
+        rest.append(f"guidance {query.drawing.guidance_scale:g}")
     heading(title, " · ".join(rest))
     with st.container(horizontal=True, vertical_alignment="center"):
         show_region_controls((width, height), region)
@@ -308,11 +309,11 @@ def generated_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
             f"{STEPS[0]} to {STEPS[1]} steps and guidance {GUIDANCE[0]:g} to "
             f"{GUIDANCE[1]:g} are possible."
         )
-    settings = (label, seed, sampler, steps, guidance)
+    drawing = Drawing(label, seed, sampler, steps, guidance)
     return waiting.result_of(
         "picture",
-        f"{explorer.fingerprint}/generate/{settings}",
-        lambda progress: explorer.generate(*settings, progress=progress),
+        f"{explorer.fingerprint}/generate/{drawing}",
+        lambda progress: explorer.generate(drawing, progress),
     )
 
 

@@ -240,15 +240,9 @@ def put_gallery(writer, config, samples, losses, answers, conditional) -> None:
     """Store the gallery's samples with their exact influences and CLIP similarities."""
     scores, errors, similar = answers
     for i, label in enumerate(samples["labels"].tolist()):
-        sample = Sample(
-            i,
-            label if conditional else None,
-            int(samples["seeds"][i]),
-            config.samples.sampler,
-            config.samples.num_steps,
-            config.samples.guidance_scale,
-            {},
-        )
+        seed = int(samples["seeds"][i])
+        drawing = config.samples.drawing(label if conditional else None, seed)
+        sample = Sample(i, drawing, {})
         image = png(samples["pixels"][i].numpy())
         writer.put_sample(sample, image, samples["x_0"][i])
         writer.put_answer(

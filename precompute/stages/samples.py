@@ -89,14 +89,9 @@ def draw(
     config: CollectionConfig, denoiser: Denoiser, seeds: list[int], labels: list[int]
 ) -> Tensor:
     """Return the samples x_0 of some seeds and labels, shape (B, C, H, W)."""
-    trajectories = sample(
-        denoiser,
-        [keyed_generator(config.seed, "sample", seed) for seed in seeds],
-        torch.tensor(labels) if denoiser.null_label is not None else None,
-        config.samples.sampler,
-        config.samples.num_steps,
-        guidance_scale=config.samples.guidance_scale,
-    )
+    pairs = zip(labels, seeds, strict=True)
+    drawings = [config.samples.drawing(label, seed) for label, seed in pairs]
+    trajectories = sample(denoiser, drawings, config.seed)
     return torch.stack([trajectory.states[-1] for trajectory in trajectories])
 
 
@@ -120,9 +115,8 @@ def choose_seeds(
         name = f"candidates-{number}"
         saved = workspace.load("samples", name)
         if saved is None:
-            part = draw(
-                config, denoiser, seeds.tolist(), (seeds % num_classes).tolist()
-            )
+            labels = (seeds % num_classes).tolist()
+            part = draw(config, denoiser, seeds.tolist(), labels)
             workspace.save("samples", name, {"x_0": part})
         clean.append(part if saved is None else saved[0]["x_0"])
     scores = typicality(decoded(denoiser, torch.cat(clean)), dataset, denoiser.device)

@@ -18,6 +18,7 @@ from PIL import Image
 
 from core.config import DATA_DIR, CollectionConfig
 from core.data.datasets import Dataset, load_dataset
+from core.drawing import Drawing
 from core.engine.clip import load_clip
 from core.measure.draws import keyed_generator
 from core.model.checkpoint import denoiser_from_bytes
@@ -50,14 +51,11 @@ def drawn(
     for first in range(0, len(labels), BATCH):
         some = labels[first : first + BATCH]
         seeds = range(first, first + len(some))
-        trajectories = sample(
-            denoiser,
-            [keyed_generator(config.seed, "sample", seed) for seed in seeds],
-            torch.tensor(some),
-            "ddim",
-            STEPS,
-            guidance_scale=GUIDANCE,
-        )
+        drawings = [
+            Drawing(label, seed, "ddim", STEPS, GUIDANCE)
+            for label, seed in zip(some, seeds, strict=True)
+        ]
+        trajectories = sample(denoiser, drawings, config.seed)
         x_0 = torch.stack([one.states[-1] for one in trajectories])
         parts.append(to_pixels(denoiser.decode(x_0)))
     return np.concatenate(parts)

@@ -23,6 +23,7 @@ from core.curvature.fit import (
     fit_factors,
 )
 from core.data.datasets import load_dataset
+from core.drawing import Drawing
 from core.evidence.evaluation import lds, mean_and_error, predicted_changes
 from core.measure.costs import loss
 from core.measure.draws import Draws, keyed_generator, make_draws
@@ -182,11 +183,8 @@ def run(collection: str, root: Path | None, size: Size = Size()) -> dict:
     both = drawings(denoiser_from_bytes(weights), 2 * count)
     x_0, out = both[:count], both[count:]
     denoiser = tuned(weights, x_0, size)
-    drawn = sample(
-        denoiser,
-        [keyed_generator(0, "lora sample", i) for i in range(size.queries)],
-        num_steps=25,
-    )
+    settings = [Drawing(None, i, num_steps=25) for i in range(size.queries)]
+    drawn = sample(denoiser, settings, 0)
     groups = {
         "held in": x_0[: size.queries],
         "held out": out[: size.queries],

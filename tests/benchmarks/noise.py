@@ -22,6 +22,7 @@ import core.measure.draws
 from core.config import CollectionConfig
 from core.curvature.basis import Curvature
 from core.data.datasets import Dataset, load_dataset
+from core.drawing import Drawing
 from core.measure.costs import loss
 from core.measure.draws import Draws, keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
@@ -165,15 +166,12 @@ def solved_queries(
     labels: Tensor,
 ) -> Tensor:
     """Return the preconditioned gradients of samples with the given labels, (Q, P)."""
-    generators = [
-        keyed_generator(config.seed, "noise sample", i) for i in range(len(labels))
+    guidance = config.samples.guidance_scale
+    drawings = [
+        Drawing(int(label), i, guidance_scale=guidance)
+        for i, label in enumerate(labels)
     ]
-    trajectories = sample(
-        denoiser,
-        generators,
-        labels if denoiser.null_label is not None else None,
-        guidance_scale=config.samples.guidance_scale,
-    )
+    trajectories = sample(denoiser, drawings, config.seed)
     g = keyed_generator(config.seed, "noise query draws")
     draws = make_draws(QUERY_DRAWS, denoiser.shape, denoiser.num_train_timesteps, g)
     layout = curvature.basis.layout

@@ -6,9 +6,10 @@ import numpy as np
 
 from core.collection.publish import CollectionWriter
 from core.collection.schema import Sample, Shard, StoredAnswer
+from core.drawing import Drawing
 
 HOSTILE = 'O\'Hara "q" -- ; ünïcödé 猫 \n\t\\ <script>alert(1)</script> \x00 𝄞'
-SAMPLE = Sample(3, None, 2**62, "ddim", 50, 2.0, {"note": HOSTILE})
+SAMPLE = Sample(3, Drawing(None, 2**62, "ddim", 50, 2.0), {"note": HOSTILE})
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # sha256
 LENS = {"method": "ekfac", "damping": 1e-8}
 SETTINGS = {"data": {"limit": 32, "keep": (("group", ("a",)),)}, "seed": 0}
@@ -31,7 +32,7 @@ def write_everything(writer):
     writer.put_array("curvature/0", np.arange(6.0).reshape(2, 3))
     writer.put_bytes("denoiser", os.urandom(200_000))
     x_0 = np.ones((1, 2, 2), np.float32)
-    writer.put_sample(SAMPLE, b"png", x_0, np.zeros((2, 1, 2, 2), np.uint8))
+    writer.put_sample(SAMPLE, b"png", x_0)
     answer = StoredAnswer(np.array([0.125, -2, 3]), np.full(3, np.nan), 0.5, "sketch")
     writer.put_answer(3, LENS, answer)
     writer.put_evaluation("lds", "ekfac", {"mean": 0.25, "masks": [1, 2]})

@@ -15,6 +15,7 @@ import torch
 
 from core.collection.store import Collection, find_collection
 from core.data.datasets import load_dataset
+from core.drawing import Drawing
 from core.explorer.explorer import Lens, open_explorer
 from core.presets import collection_config
 from precompute.__main__ import main
@@ -185,7 +186,7 @@ def test_a_pixel_model_without_classes_is_built_and_asked(tmp_path):
     off = np.abs(sketch.scores - full.scores)
     assert np.mean(off < 2 * sketch.standard_errors) > 0.9
     assert full.standard_errors.mean() < sketch.standard_errors.mean()
-    made = explorer.generate(None, 5, "ddim", 5, 1.0)
+    made = explorer.generate(Drawing(None, 5, "ddim", 5))
     assert made.pixels.shape == (1, 16, 16)
 
 

@@ -18,13 +18,6 @@ def test_a_gallery_sample_is_drawn_again_to_the_same_bits(tiny_explorer):
     """Generating with a sample's settings gives its x_0 and its pixels exactly."""
     sample = int(tiny_explorer.gallery.index[0])
     query = tiny_explorer.query_from_gallery(sample)
-    facts = query.facts
-    again = tiny_explorer.generate(
-        query.label,
-        facts["seed"],
-        facts["sampler"],
-        facts["num_steps"],
-        facts["guidance_scale"],
-    )
+    again = tiny_explorer.generate(query.drawing)
     np.testing.assert_array_equal(again.x_0, tiny_explorer.engine.x_0(query))
     np.testing.assert_array_equal(again.pixels, query.pixels)

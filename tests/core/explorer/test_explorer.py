@@ -1,11 +1,14 @@
 """Every question to a collection, asked of a tiny one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from core.curvature.basis import Curvature
 from core.data.datasets import load_dataset
+from core.drawing import Drawing
 from core.engine.query import query_draws
 from core.explorer.explorer import Cancelled, Lens, list_collections, open_explorer
 from core.files.images import png
@@ -136,16 +139,9 @@ def test_clip_finds_the_picture_itself(tiny_explorer):
 def test_generation_is_repeatable_and_the_gallery_can_be_made_again(tiny_explorer):
     """Equal settings give equal pixels, in a batch or alone; another seed others."""
     stored = tiny_explorer.query_from_gallery(1)
-    facts = stored.facts
-    again = tiny_explorer.generate(
-        stored.label,
-        facts["seed"],
-        facts["sampler"],
-        facts["num_steps"],
-        facts["guidance_scale"],
-    )
+    again = tiny_explorer.generate(stored.drawing)
     assert np.abs(stored.pixels.astype(int) - again.pixels.astype(int)).max() <= 1
-    other = tiny_explorer.generate(stored.label, 77, "ddim", 5, 1.0)
+    other = tiny_explorer.generate(replace(stored.drawing, seed=77))
     assert (other.pixels != again.pixels).any()
 
 
@@ -175,7 +171,7 @@ def test_a_long_question_can_be_cancelled(tiny_explorer):
     seen = [step for step in seen if step[2] != "Loading the model"]
     assert seen == [(1, 4, "Measuring"), (2, 4, "Measuring")]
     with pytest.raises(Cancelled):
-        tiny_explorer.generate(0, 1, "ddpm", 1000, 1.0, stop)
+        tiny_explorer.generate(Drawing(0, 1, "ddpm", 1000), stop)
 
 
 def test_every_picture_has_a_credit(tiny_explorer):
@@ -198,7 +194,7 @@ def test_mistakes_get_one_sentence(tiny_collection, tiny_explorer):
     with pytest.raises(ValueError, match="There is no measurement 'mood'"):
         tiny_explorer.answer(query, Lens(measurement="mood"))
     with pytest.raises(ValueError, match="There is no sampler 'plms'"):
-        tiny_explorer.generate(0, 1, "plms", 5, 1.0)
+        tiny_explorer.generate(Drawing(0, 1, "plms", 5))
     assert list_collections(tiny_collection) == ["glyphs"]
 
 

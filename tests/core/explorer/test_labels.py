@@ -5,6 +5,7 @@ import io
 import pytest
 from PIL import Image
 
+from core.drawing import Drawing
 from core.explorer.explorer import open_explorer
 from core.labels import check_label, label_of
 from tests.precompute.test_own import run
@@ -68,7 +69,7 @@ def test_the_explorer_takes_no_class_that_its_model_does_not_have(picture):
     assert explorer.class_names() == ["Bag", "Sneaker"]
     for ask in (
         lambda: explorer.query_from_upload(picture[1], 2),
-        lambda: explorer.generate(-1, 0, "ddim", 2, 1.0),
+        lambda: explorer.generate(Drawing(-1, 0, "ddim", 2)),
     ):
         with pytest.raises(ValueError, match="Choose one of: Bag; Sneaker[.]$"):
             ask()

@@ -11,6 +11,7 @@ import torch
 
 from core.config import MethodConfig
 from core.curvature.basis import Curvature
+from core.drawing import Drawing
 from core.explorer.bands import band_edges, band_table
 from core.explorer.explorer import Cancelled, Lens, open_explorer
 from core.files.images import png
@@ -44,7 +45,7 @@ def explorer(root):
 @pytest.fixture(scope="module")
 def generated(explorer):
     """Return a picture that DDPM drew, so that its steps have a probability."""
-    return explorer.generate(0, 3, "ddpm", 5, 2.0)
+    return explorer.generate(Drawing(0, 3, "ddpm", 5, 2.0))
 
 
 def assert_close(first, second, tolerance=1e-5):
@@ -280,7 +281,7 @@ def test_every_long_path_can_be_stopped(explorer, generated):
         lambda: explorer.measure(explorer.inverted(fresh), "trajectory", progress=stop),
         lambda: explorer.answer(explorer.inverted(fresh), Lens("journey-trak"), stop),
         lambda: explorer.measure(fresh, "log-probability", progress=stop),
-        lambda: explorer.generate(0, 9, "ddpm", 5, 2.0, stop),
+        lambda: explorer.generate(Drawing(0, 9, "ddpm", 5, 2.0), stop),
     ):
         with pytest.raises(Cancelled):
             ask()
@@ -294,7 +295,7 @@ def test_pictures_that_were_not_drawn_have_no_steps(explorer, generated):
     with pytest.raises(ValueError, match="did not draw this picture.*other method"):
         explorer.answer(example, Lens("journey-trak"))
     with pytest.raises(ValueError, match="DDIM draws without noise"):
-        explorer.measure(explorer.generate(0, 1, "ddim", 5, 1.0), "trajectory")
+        explorer.measure(explorer.generate(Drawing(0, 1, "ddim", 5)), "trajectory")
     inverted = explorer.inverted(example)
     assert "approximate" in explorer.trajectory_note(inverted)
     assert "approximate" in explorer.answer(inverted, Lens("journey-trak")).note

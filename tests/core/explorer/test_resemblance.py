@@ -10,6 +10,7 @@ from PIL import Image
 from core.collection.schema import StoredAnswer
 from core.collection.store import Collection, find_collection
 from core.config import DATA_DIR
+from core.drawing import Drawing
 from core.engine.clip import load_clip
 from core.explorer import resemblance as measured
 from core.explorer.explorer import Lens, open_explorer
@@ -131,8 +132,8 @@ def untrained(collection: Collection, channels: int, size: int) -> np.ndarray:
         files = [Image.open(io.BytesIO(file)) for file in collection.images(ids)]
         images = np.stack([np.asarray(image.convert("RGB")) for image in files])
         model.autoencoder.fit(torch.from_numpy(images).movedim(-1, 1) / 127.5 - 1)
-    noise = [keyed_generator(0, "sample", i) for i in range(FEW)]
-    drawn = torch.stack([t.states[-1] for t in sample(model, noise, num_steps=10)])
+    drawings = [Drawing(None, i, num_steps=10) for i in range(FEW)]
+    drawn = torch.stack([t.states[-1] for t in sample(model, drawings, 0)])
     return to_pixels(model.decode(drawn))
 
 

@@ -1,13 +1,12 @@
 """Measurements against closed forms: normal data have a linear optimal denoiser."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
 from torch.distributions import MultivariateNormal
 
+from core.drawing import Drawing
 from core.measure.costs import (
     PIXEL,
     elbo,
@@ -223,19 +222,12 @@ def test_pixel_elbo_is_the_latent_one_in_narrow_bins():
     assert bound[1] == pytest.approx(bound[0] - 4 * np.log(2 / 255), abs=1e-3)
 
 
-def sampled(denoiser, sampler, num_steps, eta=0.0, guidance_scale=1.0, label=None):
+def sampled(denoiser, sampler, num_steps, guidance_scale=1.0, label=None):
     """Return a sample of keyed noise as a subject."""
-    trajectory = sample(
-        denoiser,
-        [keyed_generator(0, "sampled")],
-        None if label is None else torch.tensor([label]),
-        sampler,
-        num_steps,
-        eta,
-        guidance_scale,
-    )[0]
+    drawing = Drawing(label, 0, sampler, num_steps, guidance_scale)
+    (trajectory,) = sample(denoiser, [drawing], 0)
     clean = trajectory.states[-1]
-    return Subject(clean, label, trajectory, sampler, eta, guidance_scale)
+    return Subject(clean, label, trajectory, sampler, guidance_scale)
 
 
 @pytest.mark.parametrize("prediction_type", TYPES)
@@ -271,9 +263,8 @@ def test_trajectory_has_the_density_of_the_whole_chain(prediction_type):
 
 
 @pytest.mark.parametrize("prediction_type", TYPES)
-@pytest.mark.parametrize("sampler, eta", [("ddpm", 0.0), ("ddim", 0.7)])
 @pytest.mark.parametrize("num_steps", [5, 7])
-def test_steps_are_the_samplers_own(prediction_type, sampler, eta, num_steps):
+def test_steps_are_the_samplers_own(prediction_type, num_steps):
     """Mean and variance of each step give back exactly the noise that was drawn.
 
     With guidance, with clipping, and with steps that do not divide T.
@@ -281,9 +272,9 @@ def test_steps_are_the_samplers_own(prediction_type, sampler, eta, num_steps):
     denoiser = tiny_denoiser(
         prediction_type=prediction_type, label_dropout=0.1, clip_sample=True
     ).float()
-    subject = sampled(denoiser, sampler, num_steps, eta, 2.0, 1)
+    subject = sampled(denoiser, "ddpm", num_steps, 2.0, 1)
     steps = path_steps(denoiser, subject)
-    assert len(steps) in (num_steps - 1, num_steps)
+    assert len(steps) == num_steps - 1
     with torch.no_grad():
         mean, variance = reverse_conditional(
             denoiser,
@@ -291,11 +282,9 @@ def test_steps_are_the_samplers_own(prediction_type, sampler, eta, num_steps):
             steps.timesteps,
             steps.previous,
             torch.ones(len(steps), dtype=torch.int64),
-            sampler,
-            eta,
             2.0,
         )
-    g = keyed_generator(0, "sampled")
+    g = keyed_generator(0, "sample", 0)
     drawn = torch.cat([
         torch.randn(1, *denoiser.shape, generator=g) for _ in range(num_steps + 1)
     ])
@@ -303,23 +292,12 @@ def test_steps_are_the_samplers_own(prediction_type, sampler, eta, num_steps):
     torch.testing.assert_close(found, drawn[1 : len(steps) + 1], rtol=1e-3, atol=1e-3)
 
 
-def test_fully_noisy_ddim_has_the_steps_of_ddpm():
-    """With eta 1 and steps that divide T both samplers have one density."""
-    denoiser = gaussian_denoiser("v_prediction")
-    subject = sampled(denoiser, "ddpm", 5)
-    other = replace(subject, sampler="ddim", eta=1.0)
-    torch.testing.assert_close(
-        path_costs(denoiser, subject, path_steps(denoiser, subject)),
-        path_costs(denoiser, other, path_steps(denoiser, other)),
-    )
-
-
 def test_trajectories_without_a_probability_are_refused():
     """No trajectory, no noise, one step: each says why."""
     denoiser = gaussian_denoiser()
     with pytest.raises(ValueError, match="has no sampling trajectory"):
         path_steps(denoiser, Subject(picture(denoiser), None))
-    with pytest.raises(ValueError, match="eta 0.* is deterministic"):
+    with pytest.raises(ValueError, match="DDIM is deterministic"):
         path_steps(denoiser, sampled(denoiser, "ddim", 5))
     with pytest.raises(ValueError, match="one step draws no noise"):
         path_steps(denoiser, sampled(denoiser, "ddpm", 1))

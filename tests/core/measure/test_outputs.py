@@ -7,6 +7,7 @@ import pytest
 import torch
 from diffusers import DDIMScheduler
 
+from core.drawing import Drawing
 from core.index.projection import make_projection
 from core.measure.costs import loss, noising
 from core.measure.draws import keyed_generator, make_draws
@@ -20,7 +21,7 @@ from tests.helpers.toys import tiny_denoiser
 
 def trajectory_of(denoiser):
     """Return the steps in which a small model draws a picture."""
-    return sample(denoiser.float(), [keyed_generator(0, "sample")], num_steps=4)[0]
+    return sample(denoiser.float(), [Drawing(None, 0, num_steps=4)], 0)[0]
 
 
 @pytest.mark.parametrize("prediction_type", ["epsilon", "v_prediction", "sample"])

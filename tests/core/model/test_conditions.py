@@ -13,7 +13,6 @@ from core.measure.draws import drop_codes, keyed_generator, make_draws
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.model.conditions import SummedEmbedding, label_of, label_rows
 from core.model.patch_autoencoder import PatchAutoencoder, border_mixing, lapping
-from core.model.sampling import sample
 from core.presets import collection_config
 from precompute.stages.samples import pair_labels
 from precompute.stages.train import column_sizes, new_denoiser
@@ -61,32 +60,16 @@ def test_a_model_of_two_conditions_survives_its_file_and_keeps_labels_apart():
     assert distance.min() > 1e-4
 
 
-def test_guidance_leads_away_from_the_labels_given():
-    """Away from the concept without a house it changes the house alone."""
+def test_guidance_leads_away_from_the_null_label():
+    """By three times the difference between the two outputs."""
     denoiser = tiny_denoiser(num_classes=SIZES, label_dropout=0.1).float()
     x_t = torch.randn(1, *denoiser.shape, generator=keyed_generator(0, "x"))
     t, label = torch.tensor([5]), torch.tensor([label_of(SIZES, (1, 2))])
-    open_house = torch.tensor([label_of(SIZES, (None, 2))])
     with torch.no_grad():
-        plain, other = (denoiser.predict(x_t, t, one) for one in (label, open_house))
+        plain = denoiser.predict(x_t, t, label)
         nobody = denoiser.predict(x_t, t, torch.tensor([6]))
-        found = denoiser.guided(x_t, t, label, 3.0, open_house)
-        torch.testing.assert_close(found, other + 3 * (plain - other))
         found = denoiser.guided(x_t, t, label, 3.0)
-        torch.testing.assert_close(found, nobody + 3 * (plain - nobody))
-        sampled = [
-            sample(
-                denoiser,
-                [keyed_generator(0, "sample")],
-                label,
-                num_steps=2,
-                guidance_scale=3.0,
-                **k,
-            )[0].states[-1]
-            for k in ({}, {"away": torch.tensor([6])}, {"away": open_house})
-        ]
-    torch.testing.assert_close(sampled[0], sampled[1])
-    assert (sampled[0] - sampled[2]).abs().max() > 1e-4
+    torch.testing.assert_close(found, nobody + 3 * (plain - nobody))
 
 
 def test_drops_come_as_often_as_asked():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from diffusers import AutoencoderKL, DDPMScheduler, VQModel
 
+from core.drawing import Drawing
 from core.measure.draws import keyed_generator
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.model.denoiser import Denoiser, to_pixels
@@ -141,16 +142,11 @@ def test_weights_without_a_description_are_refused():
 def test_a_sample_does_not_depend_on_its_batch(sampler):
     """Alone or in company, the same generator gives the same trajectory."""
     denoiser = tiny_denoiser(label_dropout=0.1).float()
-    labels = torch.tensor([0, 1, 1])
+    labels = [0, 1, None]
 
     def run(numbers):
         return sample(
-            denoiser,
-            [keyed_generator(0, "s", n) for n in numbers],
-            labels[numbers],
-            sampler,
-            5,
-            guidance_scale=2.0,
+            denoiser, [Drawing(labels[n], n, sampler, 5, 2.0) for n in numbers], 0
         )
 
     together = run([0, 1, 2])
@@ -171,9 +167,7 @@ def test_ddim_with_a_perfect_denoiser_finds_the_only_picture():
         return (x_t - alpha.sqrt() * picture) / (1 - alpha).sqrt()
 
     denoiser.predict = ideal
-    state = sample(denoiser, [keyed_generator(0, "one")], None, "ddim", 20)[0].states[
-        -1
-    ]
+    state = sample(denoiser, [Drawing(None, 1, "ddim", 20)], 0)[0].states[-1]
     torch.testing.assert_close(state.double(), picture, rtol=1e-4, atol=1e-4)
 
 
@@ -190,6 +184,6 @@ def test_sampling_mistakes_are_named():
     with pytest.raises(
         ValueError, match="no sampler 'euler'. Choose one of ddim, ddpm"
     ):
-        sample(denoiser, [keyed_generator(0, "x")], None, "euler")
+        sample(denoiser, [Drawing(None, 0, "euler")], 0)
     with pytest.raises(ValueError, match="21 sampling steps were asked for"):
-        sample(denoiser, [keyed_generator(0, "x")], None, "ddim", 21)
+        sample(denoiser, [Drawing(None, 0, "ddim", 21)], 0)

@@ -14,6 +14,7 @@ from torch import nn
 from core.curvature.fit import fit_factors
 from core.data.datasets import load_dataset
 from core.data.sources import find_source
+from core.drawing import Drawing
 from core.explorer.explorer import Lens, open_explorer
 from core.measure.costs import loss
 from core.measure.draws import make_draws
@@ -381,18 +382,18 @@ def test_from_a_folder_of_drawings_and_a_lora_to_answers_with_two_commands(
     drawn = map(explorer.class_words, explorer.gallery["label"])
     assert sorted(drawn) == sorted(["(empty)", *CAPTIONS])
     gallery = explorer.query_from_gallery(int(explorer.gallery.index[0]))
-    drawn = explorer.generate(2, 5, "ddim", 3, 7.5)
+    drawn = explorer.generate(Drawing(2, 5, "ddim", 3, 7.5))
     for query in (gallery, drawn):
         answer = explorer.answer(query, Lens())
         assert np.isfinite(answer.scores).all() and answer.scores.std() > 0
-    other = explorer.generate(1, 5, "ddim", 3, 7.5)
+    other = explorer.generate(Drawing(1, 5, "ddim", 3, 7.5))
     assert not np.array_equal(other.pixels, drawn.pixels)  # another text
     explorer.close()
     (model,) = root.glob("own-model-*.safetensors")
     model.rename(tmp_path / "elsewhere")
     explorer = open_explorer("own", root)
     with pytest.raises(LookupError, match="'own-model-.*' is not beside .*tion own`"):
-        explorer.generate(2, 5, "ddim", 3, 7.5)
+        explorer.generate(Drawing(2, 5, "ddim", 3, 7.5))
     explorer.close()
 
     few = ["--set", "data.limit=2"]  # other captions than the model was told

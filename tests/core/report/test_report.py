@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from core.drawing import Drawing
 from core.evidence.trust import lens_trust
 from core.explorer.explorer import Explorer, Lens, open_explorer
 from core.files import images
@@ -141,7 +142,10 @@ def questions(explorer: Explorer) -> list[tuple]:
         (explorer.query_from_gallery(0), Lens()),
         (explorer.query_from_gallery(1), Lens("ekfac", "elbo", (0, 500))),
         (explorer.query_from_example(example), Lens("gradient", region=(0, 0, 8, 6))),
-        (explorer.generate(1, 7, "ddpm", 4, 1.5), Lens(num_draws=8, damping=damping)),
+        (
+            explorer.generate(Drawing(1, 7, "ddpm", 4, 1.5)),
+            Lens(num_draws=8, damping=damping),
+        ),
         (explorer.query_from_upload(picture, 2), Lens("clip")),
     ]
 

@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from core.evidence import findings
-from core.evidence.stored import Evidence, groups_left_out
+from core.evidence import untested
+from core.evidence.left_out import groups_left_out
+from core.evidence.stored import Evidence
 from core.explorer.explorer import Explorer
 from core.measurements import MEASUREMENTS
 from pages.parts import evidence_cards as cards
@@ -14,7 +15,7 @@ from pages.parts.words import how_to_read, sentence, text
 def show_untested(explorer: Explorer, found: trust.Found) -> None:
     """Say what was not measured and how to do it, show what was, and stop the page."""
     if found.untested:
-        said = findings.untested_finding(explorer.config)
+        said = untested.untested_finding(explorer.config)
         st.info(sentence(LookupError(said)))
     else:
         st.info(found.why_not)

@@ -5,7 +5,7 @@ import streamlit as st
 
 from core import numbers
 from core.answers import Answer, Query, Uncertainty
-from core.evidence import findings
+from core.evidence import untested
 from core.explorer import groups
 from core.explorer.explorer import Explorer
 from core.methods import METHODS
@@ -54,7 +54,7 @@ def ask_uncertainty(
         st.caption(
             "Errors are not known here: they take the collection’s eigenvectors, which "
             "did not come along. "
-            f"`python -m precompute build {findings.command_flags(explorer.config)}` "
+            f"`python -m precompute build {untested.command_flags(explorer.config)}` "
             "makes them."
         )
         return None

@@ -9,7 +9,8 @@ import pytest
 from filelock import FileLock
 
 from core.config import DATA_DIR
-from core.evidence.stored import evidence_folder, group_name, write_evidence
+from core.evidence.left_out import group_name
+from core.evidence.stored import evidence_folder, write_evidence
 from core.explorer.explorer import Explorer, open_explorer
 from core.presets import collection_config
 from precompute.stages.build import build

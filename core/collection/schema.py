@@ -234,7 +234,8 @@ def build_command(path: Path) -> str:
     return f"python -m precompute build --collection {name}"
 
 
-def _how_to_build(name: str) -> str:
+def how_to_build(name: str) -> str:
+    """Return the sentence that says how a collection is made."""
     return f"Build it with `python -m precompute build --collection {name}`."
 
 

@@ -6,95 +6,45 @@ JSON text, an array is little-endian bytes with its dtype and shape. A published
 never changes, so that readers need no locks.
 
 Does not know what any of it means, which tables there are (`core.collection.schema`),
-nor how a file comes to be (`core.collection.publish`).
+which files are refused (`core.collection.checked_file`), nor how a file comes to be
+(`core.collection.publish`).
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 
+from core.collection.checked_file import CheckedFile, listed, plain_errors
 from core.collection.schema import (
     BYTES_DTYPE,
     NAME_PATTERN,
-    READ_CONFIG,
-    SCHEMA_STEPS,
     Sample,
     Shard,
     StoredAnswer,
-    _how_to_build,
     build_command,
     bytes_sha256,
     content_fingerprint,
     damaged,
     file_sha256,
-    is_ours,
+    how_to_build,
     lens_key,
     to_json,
-    what_is_computed,
 )
 from core.drawing import Drawing
 
 
-class Collection:
+class Collection(CheckedFile):
     """A published collection, read-only; safe to use from several threads.
 
     Args:
-        path: A file that `CollectionWriter.publish` or `find_collection` returned.
-
-    Raises:
-        LookupError: If there is no such file.
-        ValueError: If the file is damaged or of another schema version.
+        path: A file that `CollectionWriter.publish` or `find_collection` returned; what
+            is wrong with it is said as in `CheckedFile`.
     """
-
-    def __init__(self, path: Path):
-        self.path = Path(path)
-        if not self.path.exists():
-            raise LookupError(
-                f"There is no collection file '{self.path.name}'. "
-                + _how_to_build("glyphs")
-            )
-        with _plain_errors(self.path):
-            self._connection = duckdb.connect(
-                self.path, read_only=True, config=READ_CONFIG
-            )
-        try:
-            self._require_stored()
-            self._require_schema()
-            self.name, self.fingerprint = self.meta("name"), self.meta("fingerprint")
-        except (LookupError, ValueError):
-            self.close()
-            raise
-
-    def __enter__(self) -> "Collection":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def meta(self, key: str) -> Any:
-        """Return the JSON value that was stored under a key.
-
-        Raises:
-            LookupError: If there is none; the message lists the keys.
-        """
-        rows = self._rows("select value from meta where key = ?", key)
-        if not rows:
-            keys = [row[0] for row in self._rows("select key from meta order by key")]
-            raise LookupError(
-                f"'{self.path.name}' records no '{key}'; it records {_listed(keys)}."
-            )
-        return json.loads(rows[0][0])
 
     def require_settings(self, expected: dict) -> None:
         """Refuse to go on if the results were made with other settings.
@@ -324,7 +274,7 @@ class Collection:
         Raises:
             ValueError: If anything differs from what was published.
         """
-        with _plain_errors(self.path):
+        with plain_errors(self.path):
             fingerprint = content_fingerprint(self._connection.cursor())
         if fingerprint != self.fingerprint:
             raise ValueError(damaged(self.path))
@@ -333,7 +283,7 @@ class Collection:
             "select image, sha256 from samples",
             "select scores || standard_errors, sha256 from answers",
         ):
-            with _plain_errors(self.path):
+            with plain_errors(self.path):
                 cursor = self._connection.cursor().execute(query)
                 while rows := cursor.fetchmany(256):
                     for row in rows:
@@ -344,60 +294,6 @@ class Collection:
             path = self.shard_path(shard)
             if path.exists() and file_sha256(path) != shard.sha256:
                 raise ValueError(damaged(path))
-
-    def _require_stored(self) -> None:
-        """Refuse a file that would compute, perhaps for ever, what is read of it.
-
-        Raises:
-            ValueError: If it is one.
-        """
-        with _plain_errors(self.path):
-            cursor = self._connection.cursor()
-            said = what_is_computed(cursor, self.path.stat().st_size)
-            known = said or is_ours(cursor, ("meta",))
-        if said:
-            raise ValueError(
-                f"'{self.path.name}' is not read: {said}. Get it again from where it "
-                f"came, or build it with `{build_command(self.path)}`."
-            )
-        if not known:
-            raise ValueError(damaged(self.path))
-
-    def _require_schema(self) -> None:
-        """Refuse a file of another schema version, or with other tables.
-
-        Raises:
-            ValueError: If it is one.
-        """
-        version = self.meta("schema_version")
-        if version != len(SCHEMA_STEPS):
-            raise ValueError(
-                f"'{self.path.name}' has schema version {version}; this program reads "
-                f"version {len(SCHEMA_STEPS)}. Use the program that made it, or build "
-                f"it again with `{build_command(self.path)}`."
-            )
-        with _plain_errors(self.path):
-            if not is_ours(self._connection.cursor()):
-                raise ValueError(damaged(self.path))
-
-    def _rows(self, query: str, *parameters) -> list[tuple]:
-        """Return all rows of a query.
-
-        A connection shared by threads hands one thread another's rows: every call has
-        its own cursor.
-        """
-        with _plain_errors(self.path):
-            return self._connection.cursor().execute(query, parameters).fetchall()
-
-    def _checked(self, data: bytes, sha256: str) -> bytes:
-        """Return the bytes if they have that checksum.
-
-        Raises:
-            ValueError: If they do not.
-        """
-        if bytes_sha256(data) != sha256:
-            raise ValueError(damaged(self.path))
-        return data
 
     def _read_chunks(self, name: str) -> tuple[str, list[int], bytearray]:
         """Return dtype, shape and bytes of an array or file.
@@ -411,7 +307,7 @@ class Collection:
         if not found:
             raise LookupError(
                 f"Collection '{self.name}' has no array '{name}'; it has "
-                f"{_listed(self.arrays())}."
+                f"{listed(self.arrays())}."
             )
         dtype, shape, sha256 = found[0]
         rows = self._rows("select start, data from chunks where name = ?", name)
@@ -437,45 +333,17 @@ def find_collection(root: Path, name: str) -> Path:
     root, names = Path(root), list_collections(root)
     if name not in names:
         raise LookupError(
-            f"There is no collection '{name}'; there is {_listed(names)}. "
-            + _how_to_build(name if NAME_PATTERN.fullmatch(name) else "glyphs")
+            f"There is no collection '{name}'; there is {listed(names)}. "
+            + how_to_build(name if NAME_PATTERN.fullmatch(name) else "glyphs")
         )
     file = " ".join((root / f"{name}.current").read_text(errors="replace").split())
     version = rf"{re.escape(name)}-[0-9a-f]{{12}}\.duckdb"
     if not re.fullmatch(version, file) or not (root / file).exists():
         raise LookupError(
             f"The file '{file[:80]}' that '{name}.current' names is not in its folder. "
-            + _how_to_build(name)
+            + how_to_build(name)
         )
     return root / file
-
-
-@contextmanager
-def _plain_errors(path: Path) -> Iterator[None]:
-    """Turn any error of DuckDB into one plain sentence.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        ValueError: If DuckDB cannot read the file.
-        Error: If the collection is closed or memory runs out; that is no damage.
-    """
-    try:
-        yield
-    except duckdb.Error as error:
-        if isinstance(error, duckdb.ConnectionException | duckdb.OutOfMemoryException):
-            raise
-        if "could not set lock" in str(error).lower():
-            raise ValueError(
-                f"'{path.name}' is being written by another process. Wait until that "
-                "has ended, then open it again."
-            ) from None
-        raise ValueError(damaged(path)) from None
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names) or "none"
 
 
 def _flat(settings: dict, prefix: str = "") -> dict[str, Any]:

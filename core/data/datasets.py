@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from core.config import DATA_DIR, DataConfig, sets_folder
-from core.seeds import keyed_seed
 from core.files.images import decode_picture
+from core.seeds import keyed_seed
 
 
 @dataclass(frozen=True)

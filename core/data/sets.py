@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from core.columns import free_names
-from core.files.images import fit_square, open_picture
 from core.data.sources.records import Record
+from core.files.images import fit_square, open_picture
 
 ROWS = 256  # read together
 GROUP = 2048  # pictures of a set that are written, and later read, together

@@ -4,16 +4,9 @@ import numpy as np
 import pandas as pd
 
 from core.evidence.evaluation import lds, mean_and_error
+from core.evidence.left_out import control_share, groups_left_out
 from core.evidence.names import cost_name, method_name
-from core.evidence.stored import (
-    NOTHING,
-    OWN,
-    PREDICTED_BY,
-    RANDOM,
-    Evidence,
-    control_share,
-    groups_left_out,
-)
+from core.evidence.stored import NOTHING, OWN, PREDICTED_BY, RANDOM, Evidence
 from core.files.texts import minus
 from core.numbers import listed, number, plus_minus
 

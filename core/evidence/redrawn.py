@@ -6,13 +6,8 @@ Knows the evidence; no page and no model.
 import numpy as np
 import pandas as pd
 
-from core.evidence.stored import (
-    NOTHING,
-    RANDOM,
-    Evidence,
-    control_share,
-    groups_left_out,
-)
+from core.evidence.left_out import control_share, groups_left_out
+from core.evidence.stored import NOTHING, RANDOM, Evidence
 
 Pictures = dict[int, np.ndarray]  # sample id -> uint8, shape (C, H, W)
 

@@ -26,7 +26,6 @@ import numpy as np
 import pandas as pd
 
 from core.collection.schema import bytes_sha256, file_sha256
-from core.columns import joined, parted
 from core.config import CollectionConfig, config_from_dict
 from core.evidence.evaluation import (
     lds,
@@ -291,52 +290,6 @@ def unsealed(recipe: dict) -> tuple[dict, dict[str, str]]:
     if sealed(plain, recipe["files"])["sha256"] != recipe["sha256"]:
         raise ValueError("the recipe is not as it was written")
     return plain, recipe["files"]
-
-
-def group_name(column: str, value: str) -> str:
-    """Return how a group of pictures is called that was left out: "style=noto"."""
-    return joined(column, "=", value)
-
-
-def control_share(share: float) -> float:
-    """Return the share of the pictures that a group's controls leave out by chance.
-
-    Groups of nearly one size, to two digits, have their controls in common.
-    """
-    return float(f"{share:.2g}")
-
-
-def group_members(name: str, table: pd.DataFrame) -> np.ndarray:
-    """Return who is in a group, bool, shape (N,).
-
-    Args:
-        name: As `group_name` returns it.
-        table: The training pictures' metadata, a row each.
-
-    Raises:
-        LookupError: If there is no such column, or no picture with that value.
-    """
-    column, value = parted(name, "=")
-    if column not in table:
-        written = (group_name(known, "").removesuffix("=") for known in table.columns)
-        raise LookupError(
-            f"The pictures have no column '{column}'. They have {', '.join(written)}."
-        )
-    members = (table[column].astype(str) == value).to_numpy()
-    if not members.any():
-        known = sorted(table[column].astype(str).unique())
-        more = f" and {len(known) - 12} more" if len(known) > 12 else ""
-        raise LookupError(
-            f"No picture has '{value}' as its {column}. There are "
-            f"{', '.join(known[:12])}{more}."
-        )
-    return members
-
-
-def groups_left_out(measured: pd.DataFrame) -> list[str]:
-    """Return the groups that a model was trained without, in order of their names."""
-    removed = measured[measured["kind"] == "removed"]["method"].unique()
-    return sorted(name for name in removed if "=" in name)
 
 
 def default_lens(evidence: Evidence, method: str, measurement: str) -> dict:

@@ -16,12 +16,12 @@ from core.evidence import (
     changes,
     collapse,
     damping,
-    findings,
     lds,
     names,
     redrawn,
     removal,
     timesteps,
+    untested,
 )
 from core.evidence.changes import calibration
 from core.evidence.evaluation import Calibration
@@ -117,7 +117,7 @@ def show_commands(explorer: Explorer, option: str, add: bool = True) -> None:
         option: Which models `retrain` shall train.
         add: Whether to what is stored already.
     """
-    flags = findings.command_flags(explorer.config)
+    flags = untested.command_flags(explorer.config)
     missing, adding = (" --missing", " --add") if add else ("", "")
     st.code(
         f"python -m precompute retrain {flags} {option}{missing}\n"
@@ -386,7 +386,7 @@ def heat_cell(value: float, largest: float, scored: str, measured: str) -> dict:
     if not np.isfinite(value):
         return {"text": "–", "strength": 0.0}
     title = f"scores for noise {scored}, cost at noise {measured}"
-    shown = findings.number(value)
+    shown = numbers.number(value)
     return {"text": shown, "strength": value / largest, "title": title}
 
 
@@ -578,7 +578,7 @@ def show_collapse(asked: Asked) -> None:
 
 def show_stored(explorer: Explorer) -> None:
     """Show what was measured without retraining."""
-    finding = findings.stored_finding(explorer.provenance.get("quality") or {})
+    finding = untested.stored_finding(explorer.provenance.get("quality") or {})
     say(
         "What takes no retraining",
         "Whether the scores are what was meant, not whether they come true",

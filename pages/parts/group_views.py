@@ -6,11 +6,12 @@ import streamlit as st
 
 from core import numbers
 from core.answers import Answer, Query, Uncertainty
-from core.evidence import findings, names, redrawn
+from core.evidence import names, redrawn, untested
 from core.evidence.changes import calibration
 from core.evidence.evaluation import Calibration
 from core.evidence.groups import group_changes
-from core.evidence.stored import NOTHING, Evidence, group_members
+from core.evidence.left_out import group_members
+from core.evidence.stored import NOTHING, Evidence
 from core.explorer import groups
 from core.explorer.explorer import Explorer, Lens
 from core.files import images, texts
@@ -91,7 +92,7 @@ def calibration_of(explorer: Explorer, lens: Lens) -> Calibration | str:
     """Return the map from a lens's predictions to changes, or why there is none."""
     found = trust.find_evidence(explorer)
     if found.untested:
-        return sentence(LookupError(findings.untested_finding(explorer.config)))
+        return sentence(LookupError(untested.untested_finding(explorer.config)))
     if found.evidence is None:
         return found.why_not
     key = (explorer.fingerprint, found.version, lens.method, lens.measurement)

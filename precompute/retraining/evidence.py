@@ -17,11 +17,11 @@ from core.checks import check_fields
 from core.config import CollectionConfig, RetrainConfig, config_from_dict
 from core.data.datasets import load_dataset
 from core.evidence.evaluation import predicted_changes
+from core.evidence.left_out import groups_left_out
 from core.evidence.stored import (
     LENS,
     Evidence,
     evidence_folder,
-    groups_left_out,
     read_evidence,
     write_evidence,
 )

@@ -27,14 +27,8 @@ from core.config import (
 )
 from core.data.datasets import Dataset
 from core.evidence.evaluation import without_top
-from core.evidence.stored import (
-    NOTHING,
-    RANDOM,
-    Evidence,
-    control_share,
-    group_members,
-    group_name,
-)
+from core.evidence.left_out import control_share, group_members, group_name
+from core.evidence.stored import NOTHING, RANDOM, Evidence
 from core.files.tensor_files import read_header, read_tensors, write_tensors
 from core.files.texts import file_name
 from core.measure.draws import keyed_generator, subset_mask

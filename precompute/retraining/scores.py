@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 
 from core.evidence.evaluation import predicted_changes
-from core.evidence.stored import GROUP_COLUMNS, OWN, RANDOM, group_members, group_name
+from core.evidence.left_out import group_members, group_name
+from core.evidence.stored import GROUP_COLUMNS, OWN, RANDOM
 from core.explorer.explorer import Explorer
 from core.files.table_files import read_table, write_table
 from core.lenses import Lens, stored_lenses
@@ -176,7 +177,7 @@ def group_predictions(
 
     Args:
         explorer: The collection.
-        names: The groups, as `core.evidence.stored.group_name` calls them.
+        names: The groups, as `core.evidence.left_out.group_name` calls them.
         settings: How many samples.
         folder: Where finished samples are kept.
 

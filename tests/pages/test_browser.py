@@ -350,7 +350,7 @@ def test_names_that_attack_are_read_as_text(page, hostile_collection):
 def test_report_opens_without_a_network_and_prints_on_a4(page, tiny_explorer):
     """Nothing is asked for; every picture is decoded, none is wider than the paper."""
     query = tiny_explorer.query_from_gallery(0)
-    answers = tiny_explorer.answers(query, [Lens(), Lens("clip")])
+    answers = [tiny_explorer.answer(query, lens) for lens in (Lens(), Lens("clip"))]
     parts = [report.Part(answer, None) for answer in answers]
     page.context.set_offline(True)
     asked = []

@@ -10,7 +10,7 @@ import pytest
 from streamlit.dataframe_util import convert_arrow_bytes_to_pandas_df
 
 from core import numbers
-from core.evidence import findings
+from core.evidence import untested
 from core.files.texts import minus, safe_csv
 from core.report import evidence_figures, figures, group_figures
 from tests.helpers.server import ROOT
@@ -43,7 +43,7 @@ def test_the_pattern_finds_numbers_and_leaves_words_alone():
         (numbers.plus_minus(-0.041, 0.02), "−0.04 ± 0.02"),
         (numbers.change_of(-0.302, 0.012), "−0.302 ± 0.012"),
         (numbers.change_of(-3e-5, np.nan), "−3e−05"),
-        (findings.stored_finding({"reliability": -0.1}).split()[-2], "−0.10"),
+        (untested.stored_finding({"reliability": -0.1}).split()[-2], "−0.10"),
         (figures.hover_numbers([-1.5, 2e-6], [0.1, np.nan])[0], "−1.5 ± 0.1"),
         (figures.hover_numbers([-1.5, 2e-6], [0.1, np.nan])[1], "2e−06"),
     ],

@@ -21,11 +21,11 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import BinaryIO
 
-from core.files.whole import is_full
 from core.data.sources.compressed import AT_ONCE, PackedError, Unpacked, check_expansion
 from core.data.sources.names import storable
 from core.data.sources.records import is_hidden
 from core.files.texts import shortened
+from core.files.whole import is_full
 
 LARGEST = 500e9  # bytes that an archive may unpack to
 MOST_FILES = 2_000_000

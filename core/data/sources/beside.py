@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from core.data.sources.inside import is_file
-from core.data.sources.matching import (FILE_COLUMNS, FileNames, even, is_outside, plain, training_columns)
+from core.data.sources.matching import (
+    FILE_COLUMNS,
+    FileNames,
+    even,
+    is_outside,
+    plain,
+    training_columns,
+)
 from core.data.sources.records import SPLITS, split_word
 from core.data.sources.text_tables import SUFFIXES, TextTable, read_table
 from core.files.texts import count_of, listed

@@ -13,8 +13,9 @@ from core.data.sources.batches import binary_batches, python_batches, title
 from core.data.sources.below import below, files_below
 from core.data.sources.folders import ARCHIVES, image_folder, may_be_image
 from core.data.sources.idx import idx_files
+from core.data.sources.parquet import names_files_only, parquet_files
 from core.data.sources.records import Record, Source, split_word
-from core.data.sources.tables import names_files_only, parquet_files, saved_dataset
+from core.data.sources.saved_datasets import saved_dataset
 from core.files.texts import count_of, listed
 
 DEPTH = 3  # folders within folders that are searched for batches and tables

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from core.files.images import EXTENSIONS, MAX_PIXELS
 from core.data.sources.compressed import AT_ONCE, PackedError, Unpacked
 from core.data.sources.records import Record, Source
+from core.files.images import EXTENSIONS, MAX_PIXELS
 
 IMAGES, LABELS = 3, 1  # dimensions of the arrays
 

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from core.config import DataConfig
-from core.presets import collection_config
 from core.data.datasets import load_credits, load_dataset
+from core.presets import collection_config
 from tests.helpers.picture_files import encoded, halves
 
 

@@ -17,17 +17,17 @@ import pytest
 
 from core.config import DataConfig
 from core.data.datasets import load_dataset
-from core.files.images import EXTENSIONS, KINDS, MAX_BYTES, START, may_be_picture
 from core.data.sets import Summary, readable, write_set
 from core.data.sources import find_source, opened, selected
 from core.data.sources.below import below
 from core.data.sources.names import LONGEST, plain_text, storable
+from core.files.images import EXTENSIONS, KINDS, MAX_BYTES, START, may_be_picture
 from core.files.texts import safe_csv
 from precompute.__main__ import main
 from precompute.verbs.own import Selection, inspect_data
 from tests.helpers import layouts
-from tests.kinds.folders import images
 from tests.helpers.picture_files import encoded, halves
+from tests.kinds.folders import images
 
 # Every kind that the README lists, by how files of it are called.
 CALLED = {

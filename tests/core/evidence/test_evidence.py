@@ -14,6 +14,7 @@ from core.evidence.damping import damping_table
 from core.evidence.evaluation import predicted_changes
 from core.evidence.groups import group_summary, group_table
 from core.evidence.lds import lds_table
+from core.evidence.left_out import group_members
 from core.evidence.stored import (
     GROUP_COLUMNS,
     LENS,
@@ -23,7 +24,6 @@ from core.evidence.stored import (
     ceiling,
     evidence_folder,
     evidence_of,
-    group_members,
     read_evidence,
     write_evidence,
 )

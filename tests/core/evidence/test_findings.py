@@ -12,11 +12,11 @@ from core.evidence import (
     changes,
     collapse,
     damping,
-    findings,
     groups,
     lds,
     removal,
     timesteps,
+    untested,
 )
 from core.evidence.evaluation import Calibration
 from core.evidence.groups import group_summary, group_table
@@ -289,12 +289,12 @@ def test_changes_are_printed_with_their_sign(value, error, printed):
 
 def test_what_was_stored_is_one_sentence():
     quality = {"reliability": 0.918, "sketch_agreement": 0.873, "index_agreement": None}
-    assert findings.stored_finding(quality) == (
+    assert untested.stored_finding(quality) == (
         "Measured when it was built: with other draws of the training gradients, the "
         "order of its scores agrees to 0.92 and the sketch agrees with the exact order "
         "to 0.87 (Spearman)."
     )
-    assert findings.stored_finding({}).startswith("Nothing was measured")
+    assert untested.stored_finding({}).startswith("Nothing was measured")
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_the_command_is_that_of_the_preset(collection, preset, flags):
     """A model that went on from other weights cannot be retrained, only rebuilt."""
     config = collection_config(collection, preset)
     assert preset_of(config) == preset
-    said = findings.untested_finding(config)
+    said = untested.untested_finding(config)
     assert f"python -m precompute retrain {flags}" in said
     assert f"python -m precompute evidence {flags}" in said
     assert ("went on from weights" in said) == bool(config.train.start_from)
@@ -323,7 +323,7 @@ def test_what_cannot_be_retrained_has_no_command():
     train["seen every picture"] = {"start_from": "w.safetensors"}
     for why, changed in train.items():
         own = replace(config, name="mine", train=replace(config.train, **changed))
-        said = findings.untested_finding(own)
+        said = untested.untested_finding(own)
         assert why in said and "python" not in said
 
 
@@ -331,7 +331,7 @@ def test_settings_of_no_preset_are_not_named():
     config = collection_config("fashion2")
     own = replace(config, train=replace(config.train, num_steps=7))
     assert preset_of(own) is None and preset_of(replace(config, name="mine")) is None
-    assert "--preset" not in findings.untested_finding(own)
+    assert "--preset" not in untested.untested_finding(own)
 
 
 @pytest.mark.parametrize("measurement", ["loss", "elbo", "log-probability"])

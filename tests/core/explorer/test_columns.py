@@ -17,7 +17,7 @@ from core.config import DataConfig
 from core.data.datasets import load_dataset
 from core.data.sets import write_set
 from core.data.sources import Record
-from core.evidence.stored import group_members, group_name
+from core.evidence.left_out import group_members, group_name
 from core.explorer.explorer import Explorer, Lens, open_explorer
 from core.explorer.groups import change_table, named_table
 from core.files.texts import safe_csv

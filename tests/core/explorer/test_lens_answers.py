@@ -188,7 +188,7 @@ def test_columns_share_one_gradient(explorer):
     def note(done, total, what):
         measured.append(what)
 
-    answers = explorer.answers(query, lenses, note)
+    answers = [explorer.answer(query, lens, note) for lens in lenses]
     assert measured.count("Measuring") == 4  # the folds of one gradient
     assert len({answer.value for answer in answers}) == 1
 
@@ -241,7 +241,7 @@ def test_gallery_answers_are_there_without_the_model(root):
         "from core.explorer.explorer import Lens, open_explorer\n"
         f"explorer = open_explorer('glyphs', Path({str(root)!r}))\n"
         "query = explorer.query_from_gallery(1)\n"
-        f"answers = explorer.answers(query, {lenses!r})\n"
+        f"answers = [explorer.answer(query, lens) for lens in {lenses!r}]\n"
         "print([answer.source for answer in answers])\n"
         "sys.exit('torch' in sys.modules)"
     )

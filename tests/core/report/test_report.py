@@ -53,7 +53,7 @@ class Page(HTMLParser):
 def made(explorer: Explorer, lenses: list[Lens], query=None, **options):
     """Return the report of a question and its answers."""
     query = query or explorer.query_from_gallery(0)
-    answers = explorer.answers(query, lenses)
+    answers = [explorer.answer(query, lens) for lens in lenses]
     parts = [report.Part(answer, None) for answer in answers]
     return report.html_report(explorer, query, parts, **options), answers
 

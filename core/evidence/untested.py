@@ -1,32 +1,13 @@
-"""What the evidence says, in plain sentences, whichever way it comes out.
-
-Each function takes tables of `core.evidence.tables` and returns text for people. Two
-figures are told apart where they differ by more than twice the larger of their errors;
-they rest on the same subsets, so that is careful. Knows no page.
-"""
+"""What is known of a collection whose scores no retraining has tested, in sentences."""
 
 from core.config import CollectionConfig
 from core.numbers import listed, number
 from core.presets import COLLECTIONS, preset_of
 
-# --- words --------------------------------------------------------------------------
-
-
-# --- LDS ----------------------------------------------------------------------------
-
-
-# --- what was varied -----------------------------------------------------------------
-
-
-# --- changes ------------------------------------------------------------------------
-
-
-# --- without retraining -------------------------------------------------------------
-
 
 def stored_finding(quality: dict) -> str:
     """Return what was measured of a collection when it was built, in one sentence."""
-    said = {
+    sentences = {
         "reliability": "with other draws of the training gradients, the order of its "
         "scores agrees to {}",
         "sketch_agreement": "the sketch agrees with the exact order to {}",
@@ -34,14 +15,14 @@ def stored_finding(quality: dict) -> str:
         "exact_again": "asked again with all noise new, stored answers agree to {}",
         "sketch_again": "answers by the sketch to {}",
     }
-    parts = [
+    known = [
         words.format(number(quality[name]))
-        for name, words in said.items()
+        for name, words in sentences.items()
         if quality.get(name) is not None
     ]
-    if not parts:
+    if not known:
         return "Nothing was measured when the collection was built."
-    return f"Measured when it was built: {listed(parts)} (Spearman)."
+    return f"Measured when it was built: {listed(known)} (Spearman)."
 
 
 def command_flags(config: CollectionConfig) -> str:

@@ -1,0 +1,199 @@
+"""A published collection as it lies on disk: what it holds and how it was made.
+
+Knows neither the model nor how an image is asked about, and loads no torch.
+"""
+
+from dataclasses import astuple, fields
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from core.answers import Examples, Progress
+from core.collection.store import Collection
+from core.config import CollectionConfig, config_from_dict
+from core.drawing import Drawing
+from core.evidence.stored import Evidence, evidence_folder, evidence_of
+from core.explorer import layout
+from core.explorer.resemblance import Resemblance, resemblance
+from core.lenses import Lens, stored_key
+from core.scores.errors import StoredErrors
+
+
+class Facts:
+    """What is known of a collection without its model.
+
+    Args:
+        path: The collection file.
+
+    Attributes:
+        name: The collection's name, as in commands.
+        title: The collection's name, as on pages.
+        fingerprint: Identifies the content.
+        num_examples: N, the number of training images.
+        examples: The training images' metadata.
+        classes: One row per class label, one column per label column, called as in the
+            metadata.
+        gallery: One row per gallery sample, lowest loss first: label (missing where
+            there was none), seed, sampler, num_steps, guidance_scale.
+        num_train_timesteps: T, the number of noise levels.
+        image_shape: Channels, height and width of the images, in pixels.
+        provenance: How the collection was made: settings, versions, costs, reliability.
+        evaluations: What was measured of it, by name: "fidelity" of index formats.
+        coverage: How its standard errors stood a test by other draws
+            (`core.scores.errors`); empty where they were not tested.
+    """
+
+    def __init__(self, path: Path):
+        self._collection = Collection(path)
+        self.name = self._collection.name
+        self.fingerprint = self._collection.fingerprint
+        self._credits = self._collection.meta("credits")
+        self.title = self._collection.meta("title")
+        table = self._collection.examples()
+        self.examples = Examples(table, tuple(self._collection.meta("captions")))
+        self.num_examples = len(table)
+        self._labels = pd.Series(self._collection.labels(), table.index)
+        settings = self._collection.meta("settings")
+        self.num_train_timesteps = settings["model"]["num_train_timesteps"]
+        side = settings["data"]["image_size"]
+        self.image_shape = settings["data"]["channels"], side, side
+        self.classes = pd.DataFrame(
+            self._collection.classes(), columns=settings["data"]["label_columns"]
+        ).rename_axis("label")
+        self.gallery = self._gallery_table()
+        self.provenance = {
+            key: self._collection.meta(key)
+            for key in ("settings", "versions", "costs", "quality", "damping", "clip")
+        }
+        self.evaluations = self._collection.evaluations()
+        self._errors = StoredErrors(self._collection)
+        self.coverage = self._errors.coverage
+        # How far a second run agreed stands beside the rest.
+        self.provenance["quality"] = {
+            **(self.provenance["quality"] or {}),
+            **{f"{form}_again": r for form, r in self._errors.agreement.items()},
+        }
+        self._map = None
+
+    def _gallery_table(self) -> pd.DataFrame:
+        samples = self._collection.samples()
+        table = pd.DataFrame(
+            [(sample.sample_id, *astuple(sample.drawing)) for sample in samples],
+            columns=["sample_id", *(field.name for field in fields(Drawing))],
+        ).set_index("sample_id")
+        # The images that the model finds most natural come first.
+        losses = self._collection.values(stored_key(Lens()))
+        return table.loc[sorted(table.index, key=lambda i: (losses.get(i, 0.0), i))]
+
+    def close(self) -> None:
+        """Close the collection's file."""
+        self._collection.close()
+
+    def image_png(self, example_id: int) -> bytes:
+        """Return the file bytes of a training image."""
+        return self._collection.image(example_id)
+
+    def images_png(self, example_ids: list[int]) -> list[bytes]:
+        """Return the file bytes of training images, read together."""
+        return self._collection.images(example_ids)
+
+    def gallery_png(self, sample_id: int) -> bytes:
+        """Return the file bytes of a gallery sample."""
+        return self._collection.sample_image(sample_id)
+
+    @property
+    def credits(self) -> list[str]:
+        """All credit lines of the art."""
+        return list(self._credits["lines"].values())
+
+    def credit(self, example_id: int) -> str:
+        """Return the credit line of one training image."""
+        column, lines = self._credits["column"], self._credits["lines"]
+        if column is None and lines:  # one for all
+            return next(iter(lines.values()))
+        if column not in self.examples.table:
+            return "No credit is recorded for this data set."
+        value = self.examples.table.at[example_id, column]
+        return lines.get(value, f"No credit is recorded for {value}.")
+
+    @cached_property
+    def config(self) -> CollectionConfig:
+        """The settings that made the collection.
+
+        Those of another version of the program raise the ValueError of `core.config`.
+        """
+        return config_from_dict(self.provenance["settings"])
+
+    def evidence_version(self) -> int:
+        """Return a number that changes with the evidence, 0 where there is none."""
+        recipe = evidence_folder(self._collection.path.parent, self.config)
+        recipe /= "recipe.json"  # written last
+        return recipe.stat().st_mtime_ns if recipe.exists() else 0
+
+    def evidence(self) -> Evidence:
+        """Return what retraining says of this collection's scores.
+
+        Where nothing was retrained, or other scores were tested, `core.evidence.stored`
+        raises a LookupError or ValueError whose message says what to do.
+        """
+        return evidence_of(self._collection.path.parent, self.config)
+
+    def class_of(self, label: int | None) -> dict[str, str]:
+        """Return a class by label column; nothing for no class."""
+        return {} if label is None else self.classes.loc[label].to_dict()
+
+    def class_words(self, label: int | None) -> str:
+        """Return a class in words."""
+        words = [str(value) or "(empty)" for value in self.class_of(label).values()]
+        return ", ".join(words) or "no class"
+
+    def class_names(self) -> list[str]:
+        """Return all classes by number, in words; none for a model without classes."""
+        has_classes = len(self.classes.columns) > 0
+        return [self.class_words(i) for i in self.classes.index] if has_classes else []
+
+    @property
+    def computes(self) -> bool:
+        """Whether what computing a score takes came along, besides stored answers."""
+        shards = self._collection.shards()
+        paths = [
+            self._collection.shard_path(shard)
+            for shard in shards
+            if shard.layout["kind"] == "eigenvectors"
+        ]
+        return any(path.is_file() for path in paths)
+
+    def embeddings(self) -> np.ndarray:
+        """Return the CLIP embeddings of the training images, shape (N, D)."""
+        return self._collection.array("clip")
+
+    def map_positions(self, progress: Progress | None = None) -> np.ndarray:
+        """Return where the training images lie on a map, shape (N, 2).
+
+        Arranged once, by CLIP: those that look alike lie near each other.
+
+        Args:
+            progress: Called now and then; may raise to stop.
+        """
+        if self._map is None:
+            self._map = layout.arranged(self.embeddings(), progress)
+        return self._map
+
+    @cached_property
+    def resemblance(self) -> Resemblance:
+        """How far the model's samples are from its training images."""
+        return resemblance(self._collection)
+
+    @cached_property
+    def clearest_sample(self) -> int:
+        """The gallery sample that CLIP finds most like some training image.
+
+        The lowest loss, which stands first in the gallery, is often an empty image.
+        """
+        key, clearness = stored_key(Lens("clip")), {}
+        for sample in map(int, self.gallery.index):
+            answer = self._collection.answer(sample, key)
+            clearness[sample] = -np.inf if answer is None else answer.scores.max()
+        return max(clearness, key=clearness.get)

@@ -16,7 +16,7 @@ from core.evidence.evaluation import mean_and_error
 from core.evidence.groups import group_table
 from core.evidence.stored import Evidence, evidence_folder, read_evidence
 from core.evidence.tables import make_table
-from core.presets import collection_config
+from core.presets import RECIPES, collection_config
 from precompute.__main__ import parser
 from tests.test_layers import ROOMS
 
@@ -113,6 +113,18 @@ def test_the_paper_s_equations_point_at_code():
                 found = import_module(f"{found.__name__}.{part}")
             else:
                 found = getattr(found, part)
+
+
+def test_presets_and_settings_are_those_of_the_program():
+    rows = rows_after("precompute", "| preset | model | for |")
+    assert [row[0].strip("`") for row in rows] == list(RECIPES)
+    names = re.findall(r"`([\w.]+)=?\w*`", str(rows_after("precompute", "| setting |")))
+    assert len(names) > 5 and "seed" in names
+    for name in names:
+        settings = collection_config("glyphs", "cpu")
+        for part in name.split("."):
+            assert hasattr(settings, part), name
+            settings = getattr(settings, part)
 
 
 def anchors(text: str) -> set[str]:

@@ -151,12 +151,12 @@ RULES: dict[type, dict[str, Rule]] = {
 }
 
 
-def check_fields(settings: Any, place: str = "", rules: dict | None = None) -> None:
+def check_fields(settings: Any, prefix: str = "", rules: dict | None = None) -> None:
     """Refuse settings of which one has a value it may not have.
 
     Args:
         settings: Any settings dataclass; those inside it are checked, too.
-        place: What stands before the names of its fields, such as "train.".
+        prefix: What stands before the names of its fields, such as "train.".
         rules: Of its fields; None for those in `RULES`.
 
     Raises:
@@ -167,11 +167,11 @@ def check_fields(settings: Any, place: str = "", rules: dict | None = None) -> N
         value = getattr(settings, field.name)
         if is_dataclass(field.type):
             if type(value) is not field.type:
-                raise ValueError(f"`{place}{field.name}` are no settings: {value}.")
-            check_fields(value, f"{place}{field.name}.")
+                raise ValueError(f"`{prefix}{field.name}` are no settings: {value}.")
+            check_fields(value, f"{prefix}{field.name}.")
         elif not rules[field.name].allows(value):
             raise ValueError(
-                f"`{place}{field.name}` cannot be {written(value)}. Expected: "
+                f"`{prefix}{field.name}` cannot be {written(value)}. Expected: "
                 f"{rules[field.name].expected()}."
             )
 
@@ -184,8 +184,10 @@ def check_settings(config: CollectionConfig) -> None:
     """
     imported, dropout = config.train.imported, config.model.label_dropout
     # A model that another program made and trained is as it is, but for one setting.
-    own = settings_of.ModelConfig(label_dropout=dropout) if imported else config.model
-    check_fields(replace(config, model=own))
+    checked = (
+        settings_of.ModelConfig(label_dropout=dropout) if imported else config.model
+    )
+    check_fields(replace(config, model=checked))
     conflicts = [*_gallery(config), *_gradients(config)]
     if not imported:
         conflicts = [*_model(config), *_training(config), *conflicts]
@@ -271,12 +273,12 @@ def _model(config: CollectionConfig) -> Iterator[str]:
 
 def _conditions(config: CollectionConfig) -> Iterator[str]:
     data, model = config.data, config.model
-    columns, parts = len(data.label_columns), len(model.part_dropout)
-    if parts and (parts != columns or not model.label_dropout):
+    columns, shares = len(data.label_columns), len(model.part_dropout)
+    if shares and (shares != columns or not model.label_dropout):
         yield (
-            f"`model.part_dropout` has {parts} numbers, `data.label_columns` {columns} "
-            f"and `model.label_dropout` is {model.label_dropout:g}. Expected: a number "
-            "for each of the columns, and a label dropout above 0."
+            f"`model.part_dropout` has {shares} numbers, `data.label_columns` "
+            f"{columns} and `model.label_dropout` is {model.label_dropout:g}. "
+            "Expected: a number for each of the columns, and a label dropout above 0."
         )
     if sum(model.drops) >= 1:
         yield (

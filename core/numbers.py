@@ -9,9 +9,9 @@ import numpy as np
 from core.files.texts import minus
 
 
-def listed(parts: Iterable[str]) -> str:
+def listed(words: Iterable[str]) -> str:
     """Return phrases as one: "a, b and c"."""
-    *most, last = parts
+    *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
 
 
@@ -109,8 +109,8 @@ def signed(value: float) -> str:
 def measured(value: float, error: float) -> str:
     """Return a value with its standard error, to the same digits; no error, no ±."""
     digits = 0 if abs(value) >= 100 else 2
-    said = minus(f"{value:,.{digits}f}")
-    return f"{said} ± {error:,.{digits}f}" if math.isfinite(error) else said
+    text = minus(f"{value:,.{digits}f}")
+    return f"{text} ± {error:,.{digits}f}" if math.isfinite(error) else text
 
 
 def duration(seconds: float) -> str:

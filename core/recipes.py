@@ -120,29 +120,29 @@ def with_settings(config: CollectionConfig, changes: list[str]) -> CollectionCon
             message says what there is.
     """
     for change in changes:
-        place, _, text = change.partition("=")
-        if place == "seed":
-            config = replace(config, seed=_parsed(text, int, Whole(), place))
+        setting, _, text = change.partition("=")
+        if setting == "seed":
+            config = replace(config, seed=_parsed(text, int, Whole(), setting))
             continue
-        stage, _, name = place.partition(".")
-        part = getattr(config, stage, None)
-        if not is_dataclass(part):
+        stage, _, name = setting.partition(".")
+        stage_settings = getattr(config, stage, None)
+        if not is_dataclass(stage_settings):
             stages = [f.name for f in fields(config) if is_dataclass(f.type)]
             raise ValueError(
                 f"'{change}' names no setting. Write STAGE.SETTING=VALUE, STAGE one of "
                 f"{', '.join(stages)}."
             )
-        types = typing.get_type_hints(type(part))
+        types = typing.get_type_hints(type(stage_settings))
         if name not in types:
             raise ValueError(
                 f"'{stage}' has no setting '{name}'. It has {', '.join(types)}."
             )
-        value = _parsed(text, types[name], RULES[type(part)][name], place)
-        config = replace(config, **{stage: replace(part, **{name: value})})
+        value = _parsed(text, types[name], RULES[type(stage_settings)][name], setting)
+        config = replace(config, **{stage: replace(stage_settings, **{name: value})})
     return config
 
 
-def _parsed(text: str, kind: type, rule: Rule, place: str):
+def _parsed(text: str, kind: type, rule: Rule, setting: str):
     """Return a value that a setting may have, written as text."""
     try:
         value = _read(text, kind)
@@ -150,16 +150,16 @@ def _parsed(text: str, kind: type, rule: Rule, place: str):
             return value
     except (KeyError, ValueError):
         pass
-    raise ValueError(f"`{place}` cannot be '{text}'. Expected: {rule.expected()}.")
+    raise ValueError(f"`{setting}` cannot be '{text}'. Expected: {rule.expected()}.")
 
 
 def _read(text: str, kind: type):
     """Return a value of a setting's type, written as text; a KeyError or ValueError."""
-    parts = [part for part in typing.get_args(kind) if part is not type(None)]
+    kinds = [one for one in typing.get_args(kind) if one is not type(None)]
     if type(None) in typing.get_args(kind):
-        return None if text == "none" else _read(text, parts[0])
+        return None if text == "none" else _read(text, kinds[0])
     if typing.get_origin(kind) is tuple:
-        return tuple(_read(part, parts[0]) for part in text.split(",") if part)
+        return tuple(_read(one, kinds[0]) for one in text.split(",") if one)
     if kind is bool:
         return {"true": True, "false": False}[text.lower()]
     return kind(text)

@@ -69,10 +69,10 @@ class Number:
 
     def expected(self) -> str:
         """Return what is."""
-        said = f"{'above' if self.above else 'of at least'} {self.least:g}"
+        bounds = f"{'above' if self.above else 'of at least'} {self.least:g}"
         if self.most is not None:
-            said += f" and {'below' if self.below else 'at most'} {self.most:g}"
-        return f"a number {said}"
+            bounds += f" and {'below' if self.below else 'at most'} {self.most:g}"
+        return f"a number {bounds}"
 
 
 def _bounds(least: float | None, most: float | None) -> str:

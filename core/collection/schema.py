@@ -111,8 +111,8 @@ def is_ours(
     connection: duckdb.DuckDBPyConnection, names: Iterable[str] | None = None
 ) -> bool:
     """Return whether some tables, or all, are as `SCHEMA_STEPS` makes them."""
-    found, expected = table_texts(connection), expected_tables()
-    return all(found.get(name) == expected[name] for name in names or expected)
+    stored, expected = table_texts(connection), expected_tables()
+    return all(stored.get(name) == expected[name] for name in names or expected)
 
 
 def table_texts(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
@@ -229,8 +229,8 @@ def build_command(path: Path) -> str:
     """Return the command that makes a collection's file, or one beside it."""
     kinds = "(-eigenvectors|-index|-model|-training-errors)?"
     named = rf"([a-z0-9][a-z0-9_-]*?){kinds}-[0-9a-f]{{12}}"
-    found = re.match(named, path.name) or re.match(named, path.parent.name)
-    name = found.group(1) if found else "NAME"
+    match = re.match(named, path.name) or re.match(named, path.parent.name)
+    name = match.group(1) if match else "NAME"
     return f"python -m precompute build --collection {name}"
 
 

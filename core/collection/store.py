@@ -103,14 +103,14 @@ class Collection(CheckedFile):
             "where example_id in (select unnest(?::bigint[]))",
             ids,
         )
-        found = {i: self._checked(image, sha256) for i, image, sha256 in rows}
-        missing = sorted(set(ids) - set(found))
+        files = {i: self._checked(image, sha256) for i, image, sha256 in rows}
+        missing = sorted(set(ids) - set(files))
         if missing:
             raise LookupError(
                 f"Collection '{self.name}' has no example {missing[0]}; see "
                 "`examples()` for its ids."
             )
-        return [found[i] for i in ids]
+        return [files[i] for i in ids]
 
     def image(self, example_id: int) -> bytes:
         """Return the file bytes of one training picture."""
@@ -301,18 +301,18 @@ class Collection(CheckedFile):
         Raises:
             LookupError: If there is nothing of that name.
         """
-        found = self._rows(
+        described = self._rows(
             "select dtype, shape, sha256 from arrays where name = ?", name
         )
-        if not found:
+        if not described:
             raise LookupError(
                 f"Collection '{self.name}' has no array '{name}'; it has "
                 f"{listed(self.arrays())}."
             )
-        dtype, shape, sha256 = found[0]
+        dtype, shape, sha256 = described[0]
         rows = self._rows("select start, data from chunks where name = ?", name)
         # A bytearray, so that the array is writable, which torch wants.
-        data = bytearray().join(part for _, part in sorted(rows))
+        data = bytearray().join(chunk for _, chunk in sorted(rows))
         self._checked(data, sha256)
         return dtype, json.loads(shape), data
 

@@ -66,8 +66,8 @@ def dataset_path(config: DataConfig) -> Path:
 
     A relative path is inside the folder of users' own sets, or else inside `data/`.
     """
-    own = sets_folder() / config.path  # an absolute path stays itself
-    return own if own.exists() else DATA_DIR / config.path
+    users = sets_folder() / config.path  # an absolute path stays itself
+    return users if users.exists() else DATA_DIR / config.path
 
 
 def load_credits(config: DataConfig) -> dict:
@@ -200,7 +200,7 @@ def held_out_classes(
     order = torch.randperm(len(lasts), generator=g)
     firsts = sorted({names[0] for names in class_names})
     pairs = {
-        (firsts[turn % len(firsts)], lasts[place])
-        for turn, place in enumerate(order[:count].tolist())
+        (firsts[turn % len(firsts)], lasts[position])
+        for turn, position in enumerate(order[:count].tolist())
     }
     return tuple(i for i, names in enumerate(class_names) if names in pairs)

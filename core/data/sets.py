@@ -270,13 +270,16 @@ def _write_sorted(
             rows = []
             for number, place in some:
                 unsorted.seek(place.start)
-                own = json.loads(unsorted.read(place.picture - place.start))
+                facts_of_image = json.loads(unsorted.read(place.picture - place.start))
                 rows.append({
                     "id": number,
                     "image": unsorted.read(place.end - place.picture),
                     "sha256": place.digest.hex(),
                     "source_row": place.row,
-                    **{name: own.get(fact, "") for fact, name in names.items()},
+                    **{
+                        name: facts_of_image.get(fact, "")
+                        for fact, name in names.items()
+                    },
                 })
             writer.write_table(pa.Table.from_pylist(rows, schema))
 

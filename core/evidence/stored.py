@@ -166,10 +166,10 @@ class Evidence:
         groups = self.scores.groupby(list(LENS), dropna=False, sort=False)
         known = [name for name in ("scores", "predicted") if name in self.scores]
         return {
-            _key(dict(zip(LENS, values, strict=True))): part.set_index("sample_id")[
+            _key(dict(zip(LENS, values, strict=True))): rows.set_index("sample_id")[
                 known
             ]
-            for values, part in groups
+            for values, rows in groups
         }
 
     def lenses(self) -> list[dict]:
@@ -319,9 +319,9 @@ def figures(predicted: np.ndarray, measured: np.ndarray) -> dict:
 
 def default_rows(evidence: Evidence, measurement: str) -> Iterator[tuple[str, dict]]:
     """Yield (method, lens) for each method as it would be asked about a measurement."""
-    own = PREDICTED_BY.get(measurement, measurement)
+    predicting = PREDICTED_BY.get(measurement, measurement)
     for method in evidence.scores["method"].unique():
-        for scored in (own, OWN):
+        for scored in (predicting, OWN):
             lens = default_lens(evidence, method, scored)
             if _key(lens) in evidence.by_lens:
                 yield method, lens
@@ -339,11 +339,11 @@ def ceiling(evidence: Evidence, measurement: str) -> dict | None:
     seeds = sorted(per_seed.index[per_seed >= FEWEST])
     if len(seeds) < 2:
         return None
-    parts = [evidence.target(measurement, seed=seed) for seed in seeds]
-    common = sorted(set.intersection(*(set(part.columns) for part in parts)))
+    targets = [evidence.target(measurement, seed=seed) for seed in seeds]
+    common = sorted(set.intersection(*(set(target.columns) for target in targets)))
     if len(common) < FEWEST:
         return None
-    values = [part[common].to_numpy() for part in parts]
+    values = [target[common].to_numpy() for target in targets]
     return figures(values[-1], np.mean(values[:-1], 0))
 
 

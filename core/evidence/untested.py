@@ -33,12 +33,12 @@ def command_flags(config: CollectionConfig) -> str:
 
 def untested_finding(config: CollectionConfig) -> str:
     """Return what was not measured of a collection, and the commands that do."""
-    said = (
+    sentence = (
         "How well these scores rank random halves of the pictures was not measured: no "
         "model was trained again on such halves. "
     )
     if config.train.imported:
-        return said + (
+        return sentence + (
             "Its model was trained elsewhere, so there is no recipe here to train it "
             "again by."
         )
@@ -49,12 +49,12 @@ def untested_finding(config: CollectionConfig) -> str:
             "build that starts anew can be tested"
         )
         if config.name not in COLLECTIONS:
-            return f"{said}{why}."
+            return f"{sentence}{why}."
         flags, why = (
             f"--collection {config.name} --preset gpu",
             f"{why}: build that, then ",
         )
     return (
-        f"{said}{why}`python -m precompute retrain {flags}`, then "
+        f"{sentence}{why}`python -m precompute retrain {flags}`, then "
         f"`python -m precompute evidence {flags}`."
     )

@@ -91,7 +91,7 @@ def search(
     named = "; ".join(" or ".join(values) for values in facets.values())
     of = f" of ‘{named}’" if named else ""
     empty = f"No picture is all of ‘{named}’. Leave one of these out."
-    said = [named] if named else []
+    conditions = [named] if named else []
     if words:
         near = table.index.isin(list(nearest))
         members &= near
@@ -99,5 +99,5 @@ def search(
             f"No picture{of} matches “{words}”: none is among the {near.sum():,} that "
             "CLIP finds nearest to these words. Try other words, or fewer conditions."
         )
-        said.append(f"nearest to “{words}”")
-    return Found(members, ", ".join(said), empty)
+        conditions.append(f"nearest to “{words}”")
+    return Found(members, ", ".join(conditions), empty)

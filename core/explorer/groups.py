@@ -29,15 +29,15 @@ def facets(table: pd.DataFrame) -> list[str]:
     Not those that say the same of every picture, tell nearly all pictures apart, or
     divide them as another column does; of such, words are kept rather than numbers.
     """
-    found, known = [], []
+    dividing, known = [], []
     for column in sorted(table.columns, key=lambda name: _are_numbers(table[name])):
         codes, values = pd.factorize(table[column].astype(str))
         if not 2 <= len(values) <= len(table) / 2:
             continue
         if not any(np.array_equal(codes, other) for other in known):
-            found.append(column)
+            dividing.append(column)
             known.append(codes)
-    return [column for column in table.columns if column in found]
+    return [column for column in table.columns if column in dividing]
 
 
 def _are_numbers(values: pd.Series) -> bool:

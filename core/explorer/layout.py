@@ -42,14 +42,14 @@ def arranged(vectors: np.ndarray, progress: Progress | None = None) -> np.ndarra
     components = principal_components(vectors, COMPONENTS)
     if len(vectors) < 4 * PERPLEXITY:  # too few for t-SNE: the plane itself
         return components[:, :2]
-    places = np.linspace(0, len(vectors) - 1, min(len(vectors), LANDMARKS)).astype(int)
-    landmarks = components[places]
+    rows = np.linspace(0, len(vectors) - 1, min(len(vectors), LANDMARKS)).astype(int)
+    landmarks = components[rows]
     arranged = _tsne(landmarks, progress)
     positions = np.empty((len(vectors), 2))
     for start in range(0, len(vectors), BLOCK):
         block = slice(start, start + BLOCK)
         positions[block] = _between(components[block], landmarks, arranged)
-    positions[places] = arranged
+    positions[rows] = arranged
     return positions
 
 

@@ -48,13 +48,15 @@ class Resemblance:
     @property
     def sentence(self) -> str:
         """What a person should know before any score; "" where samples are alike."""
-        found = [(self.clip, self.other_clip, "by CLIP"),
+        shares = [(self.clip, self.other_clip, "by CLIP"),
                  (self.pixels, self.other_pixels, "by pixels")]  # fmt: skip
-        found = [(share, other, by) for share, other, by in found if share is not None]
-        if not any(share > LIMIT for share, _, _ in found):
+        shares = [
+            (share, other, by) for share, other, by in shares if share is not None
+        ]
+        if not any(share > LIMIT for share, _, _ in shares):
             return ""
-        apart = " and ".join(f"{share:.0%} {by}" for share, _, by in found)
-        others = " and ".join(f"{max(0.0, other):.0%}" for _, other, _ in found)
+        apart = " and ".join(f"{share:.0%} {by}" for share, _, by in shares)
+        others = " and ".join(f"{max(0.0, other):.0%}" for _, other, _ in shares)
         return (
             "This model's samples are unlike its training images: they stand apart by "
             f"{apart}. Other training images stand apart by {others}. Scores explain "
@@ -99,10 +101,12 @@ def compared(samples: np.ndarray, training: np.ndarray) -> tuple[float, float]:
         training: Points in no order, shape (N, D).
     """
     within = distances(training, training)
-    own = excess(distances(samples, training), distances(samples, samples), within)
+    of_samples = excess(
+        distances(samples, training), distances(samples, samples), within
+    )
     held = min(len(samples), len(training) // 2)
     held_out = excess(within[:held, held:], within[:held, :held], within[held:, held:])
-    return own, held_out
+    return of_samples, held_out
 
 
 def unit_samples(cosines: np.ndarray, embeddings: np.ndarray) -> np.ndarray:

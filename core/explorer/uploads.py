@@ -78,11 +78,11 @@ class Uploads:
             self._kept.pop((visitor, name), None)  # its bytes were replaced as well
             self._kept[visitor, name] = Upload(size, data, free)
             dropped = []
-            own = [key for key in self._kept if key[0] == visitor]
-            while len(own) > 1 and (
-                len(own) > self._most or self._size(own) > self._most_bytes
+            keys = [key for key in self._kept if key[0] == visitor]
+            while len(keys) > 1 and (
+                len(keys) > self._most or self._size(keys) > self._most_bytes
             ):
-                dropped.append(self._kept.pop(own.pop(0)))
+                dropped.append(self._kept.pop(keys.pop(0)))
             while len(self._kept) > 1 and self._size(self._kept) > self._all_bytes:
                 dropped.append(self._kept.pop(next(iter(self._kept))))
         for upload in dropped:

@@ -69,9 +69,9 @@ def check_adapter(weights: Mapping[str, Tensor], name: str) -> None:
         ValueError: If it is of another kind, a tensor is missing or surplus, there are
             none, or weights are not numbers.
     """
-    for pattern, said in KINDS:
+    for pattern, kind in KINDS:
         if any(re.search(pattern, tensor) for tensor in weights):
-            raise ValueError(f"'{name}' {said}. {ONLY}")
+            raise ValueError(f"'{name}' {kind}. {ONLY}")
     if not any("lora" in tensor for tensor in weights):
         if any(WHOLE.match(tensor) for tensor in weights):
             raise ValueError(
@@ -86,34 +86,34 @@ def check_adapter(weights: Mapping[str, Tensor], name: str) -> None:
 
 def _check_pairs(weights: Mapping[str, Tensor], name: str) -> None:
     """Refuse small layers without their other, and tensors that are not part of one."""
-    found: dict[str, dict[str, str]] = {}
+    pairs: dict[str, dict[str, str]] = {}
     alphas = []
     for tensor in weights:
         if (pair := _PAIR.fullmatch(tensor)) is not None:
             down = pair["kind"].endswith(("down", "A"))
-            found.setdefault(pair["layer"], {})["down" if down else "up"] = tensor
+            pairs.setdefault(pair["layer"], {})["down" if down else "up"] = tensor
         elif tensor.endswith(".alpha"):
             alphas.append(tensor)
         else:
             raise ValueError(
                 f"'{name}' holds '{tensor}', which is not part of a LoRA. {ONLY}"
             )
-    for parts in found.values():
-        if len(parts) < 2:
-            (there,) = parts.values()
+    for tensors in pairs.values():
+        if len(tensors) < 2:
+            (there,) = tensors.values()
             raise ValueError(
                 f"'{name}' holds '{there}' without the other small layer of its pair. "
                 "Save the LoRA again, or copy the file again."
             )
-        down, up = weights[parts["down"]], weights[parts["up"]]
+        down, up = weights[tensors["down"]], weights[tensors["up"]]
         if down.ndim < 2 or up.ndim < 2 or down.shape[0] != up.shape[1]:
             raise ValueError(
-                f"'{name}' holds '{parts['down']}' of shape {tuple(down.shape)} and "
-                f"'{parts['up']}' of shape {tuple(up.shape)}, whose ranks differ. Save "
-                "the LoRA again."
+                f"'{name}' holds '{tensors['down']}' of shape {tuple(down.shape)} and "
+                f"'{tensors['up']}' of shape {tuple(up.shape)}, whose ranks differ. "
+                "Save the LoRA again."
             )
     for tensor in alphas:
-        if tensor.removesuffix(".alpha") not in found:
+        if tensor.removesuffix(".alpha") not in pairs:
             raise ValueError(
                 f"'{name}' holds '{tensor}' without the layer that it scales. Save the "
                 "LoRA again."

@@ -26,12 +26,12 @@ from core.model.prompts import TextConditioned
 _AUTOENCODERS = {"AutoencoderKL": AutoencoderKL, "VQModel": VQModel}
 
 
-def plain_config(part) -> dict:
+def plain_config(module) -> dict:
     """Return the settings of a diffusers object, equal for equal objects.
 
     diffusers adds a list of defaulted names whose order differs between processes.
     """
-    return {k: v for k, v in part.config.items() if k != "_use_default_values"}
+    return {k: v for k, v in module.config.items() if k != "_use_default_values"}
 
 
 def denoiser_to_bytes(

@@ -18,10 +18,10 @@ def label_rows(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
     rows = list(product(*(range(size + 1) for size in sizes)))
     still_open = [sum(v == s for v, s in zip(row, sizes, strict=True)) for row in rows]
     whole = [row for row, count in zip(rows, still_open, strict=True) if count == 0]
-    part = [
+    table = [
         row for row, count in zip(rows, still_open, strict=True) if 0 < count < len(row)
     ]
-    return [*whole, tuple(sizes), *part]
+    return [*whole, tuple(sizes), *table]
 
 
 def label_of(sizes: tuple[int, ...], values: tuple[int | None, ...]) -> int:
@@ -49,11 +49,11 @@ class SummedEmbedding(nn.Module):
         self.sizes = tuple(sizes)
         self.tables = nn.ModuleList(nn.Embedding(size + 1, width) for size in sizes)
         rows = label_rows(self.sizes)
-        place = {row: label for label, row in enumerate(rows)}
+        label_of_row = {row: label for label, row in enumerate(rows)}
         drops = [
             [label, self.null_label]
             + [
-                place[row[:k] + (size,) + row[k + 1 :]]
+                label_of_row[row[:k] + (size,) + row[k + 1 :]]
                 for k, size in enumerate(self.sizes)
             ]
             for label, row in enumerate(rows)

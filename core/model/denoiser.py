@@ -78,7 +78,7 @@ class Denoiser(nn.Module):
         if isinstance(self.autoencoder, PatchAutoencoder):
             return self.autoencoder.encode(images)
         some = max(1, AUTOENCODED // images[0, 0].numel())
-        latents = [self._latents(part) for part in images.split(some)]
+        latents = [self._latents(batch) for batch in images.split(some)]
         return torch.cat(latents) * self.autoencoder.config.scaling_factor
 
     def _latents(self, images: Tensor) -> Tensor:
@@ -100,8 +100,10 @@ class Denoiser(nn.Module):
             factor = picture_factor(self.autoencoder)
             some = max(1, AUTOENCODED // (x_0[0, 0].numel() * factor**2))
             plain = x_0 / self.autoencoder.config.scaling_factor
-            parts = [self.autoencoder.decode(part).sample for part in plain.split(some)]
-            images = torch.cat(parts)
+            batches = [
+                self.autoencoder.decode(batch).sample for batch in plain.split(some)
+            ]
+            images = torch.cat(batches)
         return images.clamp(-1, 1)
 
     def _alphas(self, timesteps: Tensor, like: Tensor) -> Tensor:

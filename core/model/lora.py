@@ -139,24 +139,24 @@ def read_lora(folder: Path, unet: nn.Module, text_encoder: nn.Module | None) -> 
     _check_trained(unet)
 
 
-def _weights_file(place: Path) -> Path:
+def _weights_file(given: Path) -> Path:
     """Return the one file of weights at a place, safetensors before pickles.
 
     Raises:
         ValueError: If there is none, or more than one.
     """
-    if place.is_file():
-        return place
+    if given.is_file():
+        return given
     for endings in ((".safetensors",), PICKLES):
-        files = sorted(path for path in place.iterdir() if path.suffix in endings)
+        files = sorted(path for path in given.iterdir() if path.suffix in endings)
         usual = [path for path in files if path.stem in NAMES]
         if len(usual or files) == 1:
             return (usual or files)[0]
         if usual or files:
             break
-    held = ", ".join(sorted(path.name for path in place.iterdir())[:8]) or "nothing"
+    held = ", ".join(sorted(path.name for path in given.iterdir())[:8]) or "nothing"
     raise ValueError(
-        f"'{place.name}' has no file that is clearly the LoRA's; it holds {held}. Give "
+        f"'{given.name}' has no file that is clearly the LoRA's; it holds {held}. Give "
         "the file of the LoRA itself, or the folder with its "
         f"'{PEFT_CONFIG}'."
     )
@@ -203,11 +203,11 @@ def _read_peft(file: Path, weights: dict, facts: dict, unet: nn.Module, _) -> No
     try:
         with quietly():
             inject_adapter_in_model(config, unet, state_dict=None)
-            found = set_peft_model_state_dict(unet, plain)
+            loaded = set_peft_model_state_dict(unet, plain)
     except Exception:  # as above
         raise differ from None
-    missing = [name for name in found.missing_keys if ".lora_" in name]
-    if missing or found.unexpected_keys or layers != _adapted(unet):
+    missing = [name for name in loaded.missing_keys if ".lora_" in name]
+    if missing or loaded.unexpected_keys or layers != _adapted(unet):
         raise differ
 
 
@@ -229,19 +229,19 @@ def _read_diffusers(
     if not any(name.startswith(PREFIXES) for name in weights):
         weights = {f"unet.{name}": value for name, value in weights.items()}
     texts = {n: v for n, v in weights.items() if n.startswith("text_encoder.")}
-    own = {
+    of_unet = {
         name.removeprefix("unet."): value
         for name, value in weights.items()
         if name.startswith("unet.")
     }
-    if not own:
+    if not of_unet:
         raise ValueError(
             f"The LoRA '{file.name}' has no layer in the UNet; only those can be "
             "attributed."
         )
-    own = convert_unet_state_dict_to_peft(own)
-    layers = _check_fits(own, unet, file.name)
-    if len(own) + len(texts) + len(alphas or ()) != number:
+    of_unet = convert_unet_state_dict_to_peft(of_unet)
+    layers = _check_fits(of_unet, unet, file.name)
+    if len(of_unet) + len(texts) + len(alphas or ()) != number:
         raise ValueError(_unfit(file.name))
     try:
         with quietly():
@@ -277,15 +277,15 @@ def _check_fits(weights: Mapping[str, Tensor], unet: nn.Module, name: str) -> se
     """
     modules, layers = dict(unet.named_modules()), set()
     for tensor, value in weights.items():
-        layer, _, part = tensor.partition(".lora_")
+        layer, _, layer_kind = tensor.partition(".lora_")
         base = modules.get(layer)
         if not isinstance(base, nn.Linear | nn.Conv2d):
             why = f"it holds '{tensor}', and there is no such layer"
             raise ValueError(_unfit(name, why))
-        rank_first = part.startswith("A")
-        found = value.shape[1:] if rank_first else value.shape[:1]
+        rank_first = layer_kind.startswith("A")
+        shape = value.shape[1:] if rank_first else value.shape[:1]
         wanted = base.weight.shape[1:] if rank_first else base.weight.shape[:1]
-        if found != wanted:
+        if shape != wanted:
             why = (
                 f"'{tensor}' has the shape {tuple(value.shape)} and the layer "
                 f"{tuple(base.weight.shape)}"
@@ -301,7 +301,9 @@ def _adapted(model: nn.Module | None) -> set[str]:
 
     if model is None:
         return set()
-    return {name for name, part in model.named_modules() if isinstance(part, LoraLayer)}
+    return {
+        name for name, module in model.named_modules() if isinstance(module, LoraLayer)
+    }
 
 
 def _check_trained(model: nn.Module) -> None:
@@ -350,8 +352,8 @@ def keep_adapters(model: nn.Module) -> None:
                 f"The LoRA's alpha around '{name}' is not a number ({layer.scale}). "
                 "Save it again."
             )
-    for part in model.modules():  # what peft leaves behind, which nothing reads
-        part.__dict__.pop("peft_config", None)
+    for module in model.modules():  # what peft leaves behind, which nothing reads
+        module.__dict__.pop("peft_config", None)
     train_adapters_only(model)
 
 

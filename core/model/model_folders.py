@@ -45,9 +45,9 @@ class SavedModel:
             )
         if not self.folder.is_dir():
             raise FileNotFoundError(f"There is no folder '{self.folder}'. {WRITTEN}")
-        for place in (self.folder / (self.unet or "unet"), self._itself()):
-            if place is not None and (place / "config.json").is_file():
-                return place
+        for folder in (self.folder / (self.unet or "unet"), self._itself()):
+            if folder is not None and (folder / "config.json").is_file():
+                return folder
         raise ValueError(self._no_unet())
 
     def _itself(self) -> Path | None:
@@ -64,39 +64,41 @@ class SavedModel:
         unets = [name for name in unets if name.startswith("unet")]
         checkpoints = [name for name in names if name.startswith("checkpoint-")]
         checkpoints.sort(key=lambda name: (len(name), name))  # as numbers, the last one
-        said = (
+        sentence = (
             f"'{self.folder.name}' has no '{self.unet or 'unet'}' folder with its "
             f"settings; it holds {', '.join(names[:8]) or 'nothing'}. "
         )
         if unets:
-            return f"{said}Choose with --unet: {', '.join(unets)}."
+            return f"{sentence}Choose with --unet: {', '.join(unets)}."
         if checkpoints:
-            return f"{said}Give one of its checkpoints, such as '{checkpoints[-1]}'."
-        return said + WRITTEN
+            return (
+                f"{sentence}Give one of its checkpoints, such as '{checkpoints[-1]}'."
+            )
+        return sentence + WRITTEN
 
-    def places(self) -> list[Path]:
+    def folders(self) -> list[Path]:
         """Return the folders that may hold the other parts, the nearest first.
 
         A checkpoint lies in the folder where training wrote the whole pipeline at its
         end, and a UNet alone beside the other parts, or in a checkpoint.
         """
-        place = self.folder.resolve()
-        places = [place]
+        folder = self.folder.resolve()
+        folders = [folder]
         if self.unet_folder() == self.folder:
-            place = place.parent
-            places.append(place)
-        if place.name.startswith("checkpoint-"):
-            places.append(place.parent)
-        return places
+            folder = folder.parent
+            folders.append(folder)
+        if folder.name.startswith("checkpoint-"):
+            folders.append(folder.parent)
+        return folders
 
     def part(self, *names: str) -> Path | None:
         """Return the folder of another part by one of its names, None without one."""
         return next(
             (
-                place / name
-                for place in self.places()
+                folder / name
+                for folder in self.folders()
                 for name in names
-                if (place / name).is_dir()
+                if (folder / name).is_dir()
             ),
             None,
         )
@@ -113,24 +115,24 @@ class SavedModel:
                 for sub in ("", "scheduler")
                 for name in SETTINGS
             ]
-            found = [path for path in (self.scheduler, *inside) if path.is_file()]
-            if not found:
+            existing = [path for path in (self.scheduler, *inside) if path.is_file()]
+            if not existing:
                 raise ValueError(
                     f"'{self.scheduler}' is not a file of a scheduler's settings, nor "
                     "a folder with a 'scheduler_config.json'."
                 )
             # A pipeline's own config.json would be that of another part.
-            return min(found, key=lambda path: path.name == "config.json")
+            return min(existing, key=lambda path: path.name == "config.json")
         folder = self.part("scheduler")
         files = [] if folder is None else [folder / name for name in SETTINGS]
-        found = [path for path in files if path.is_file()]
-        if not found:
+        existing = [path for path in files if path.is_file()]
+        if not existing:
             raise ValueError(
                 f"'{self.folder.name}' has no 'scheduler' folder with its settings, "
                 "which say what noise the model was trained with. Give the folder or "
                 "file of the scheduler with --scheduler."
             )
-        return found[-1]
+        return existing[-1]
 
     def remarks(self) -> list[str]:
         """Return which parts were chosen where that may surprise, a line for each."""
@@ -145,10 +147,10 @@ class SavedModel:
             lines.append(f"UNet: '{unet.name}'{also}")
         near = self.folder.resolve()
         for name in ("scheduler", "vae", "vqvae", "tokenizer", "text_encoder"):
-            found = None if name == "scheduler" and self.scheduler else self.part(name)
-            if found is not None and found.parent != near:
+            folder = None if name == "scheduler" and self.scheduler else self.part(name)
+            if folder is not None and folder.parent != near:
                 lines.append(
-                    f"{name}: from the folder around it, '{found.parent.name}'"
+                    f"{name}: from the folder around it, '{folder.parent.name}'"
                 )
         return lines
 

@@ -50,10 +50,10 @@ class Layout:
                 f"A vector of {flat.shape[-1]} parameters was given for a layout of "
                 f"{self.num_params}. Use gradients of the same model."
             )
-        parts = flat.split([layer.size for layer in self.layers], dim=-1)
+        flat_layers = flat.split([layer.size for layer in self.layers], dim=-1)
         return [
-            part.unflatten(-1, (layer.d_out, layer.d_in))
-            for part, layer in zip(parts, self.layers, strict=True)
+            values.unflatten(-1, (layer.d_out, layer.d_in))
+            for values, layer in zip(flat_layers, self.layers, strict=True)
         ]
 
     def join(self, matrices: list[Tensor]) -> Tensor:

@@ -91,16 +91,16 @@ def with_texts(
     Raises:
         ValueError: If a part is not there, or the text encoder is of another model.
     """
-    places = {part: saved.part(part) for part in ("tokenizer", "text_encoder")}
-    for part, place in places.items():
-        if place is None:
+    folders = {name: saved.part(name) for name in ("tokenizer", "text_encoder")}
+    for name, folder in folders.items():
+        if folder is None:
             raise ValueError(
-                f"The model is conditional on text, but there is no '{part}' folder "
+                f"The model is conditional on text, but there is no '{name}' folder "
                 "beside 'unet'. Give the whole folder that `pipeline.save_pretrained` "
                 "wrote."
             )
-    tokenizer = read_tokenizer(places["tokenizer"])
-    encoder = read_text_encoder(places["text_encoder"])
+    tokenizer = read_tokenizer(folders["tokenizer"])
+    encoder = read_text_encoder(folders["text_encoder"])
     width = encoder.config.hidden_size
     if width != unet.config.cross_attention_dim:
         raise ValueError(
@@ -154,17 +154,17 @@ def read_unet(saved: SavedModel) -> UNet2DModel | UNet2DConditionModel:
     Raises:
         ValueError: If it is of a kind that cannot be attributed.
     """
-    for part, what in {
+    for folder_name, what in {
         "transformer": "a diffusion transformer (as SD 3 or Flux)",
         "controlnet": "steered by a ControlNet",
     }.items():
-        if (saved.folder / part).is_dir():
+        if (saved.folder / folder_name).is_dir():
             raise ValueError(
                 f"The model is {what}; only a UNet that is conditional on a text, a "
                 "class or nothing can be attributed."
             )
-    place = saved.unet_folder()
-    settings = read_settings(place / "config.json")
+    folder = saved.unet_folder()
+    settings = read_settings(folder / "config.json")
     kind = settings.get("_class_name", "an unknown class")
     if kind not in UNETS:
         raise ValueError(
@@ -186,7 +186,7 @@ def read_unet(saved: SavedModel) -> UNet2DModel | UNet2DConditionModel:
             f"The model embeds its classes by '{settings['class_embed_type']}'; only "
             "a table of classes (num_class_embeds) can be read."
         )
-    unet = load_whole(UNETS[kind], place, torch_dtype=torch.float32)
+    unet = load_whole(UNETS[kind], folder, torch_dtype=torch.float32)
     if unet.config.out_channels != unet.config.in_channels:
         raise ValueError(
             f"The model gives {unet.config.out_channels} channels for "
@@ -292,8 +292,8 @@ def read_autoencoder(
     Raises:
         ValueError: If its kind or its latents do not fit.
     """
-    place = saved.part("vae", "vqvae")
-    if place is None:
+    folder = saved.part("vae", "vqvae")
+    if folder is None:
         if unet.config.in_channels not in (1, 3):
             raise ValueError(
                 f"The model has {unet.config.in_channels} channels, so it is one of "
@@ -301,7 +301,7 @@ def read_autoencoder(
                 "it."
             )
         return None
-    settings = read_settings(place / "config.json")
+    settings = read_settings(folder / "config.json")
     kind = settings.get("_class_name", "an unknown class")
     if kind not in AUTOENCODERS:
         raise ValueError(
@@ -312,7 +312,7 @@ def read_autoencoder(
             "The autoencoder shifts its latents, which is not supported. Only a "
             "scaling_factor is."
         )
-    autoencoder = load_whole(AUTOENCODERS[kind][1], place, torch_dtype=torch.float32)
+    autoencoder = load_whole(AUTOENCODERS[kind][1], folder, torch_dtype=torch.float32)
     if autoencoder.config.latent_channels != unet.config.in_channels:
         raise ValueError(
             f"The autoencoder has {autoencoder.config.latent_channels} channels and "
@@ -349,8 +349,8 @@ def picture_size(denoiser: Denoiser) -> int:
 
 def picture_channels(denoiser: Denoiser) -> int:
     """Return the channels of the images that a model makes, 1 or 3."""
-    part = denoiser.unet if denoiser.autoencoder is None else denoiser.autoencoder
-    return part.config.in_channels
+    module = denoiser.unet if denoiser.autoencoder is None else denoiser.autoencoder
+    return module.config.in_channels
 
 
 def model_settings(denoiser: Denoiser) -> ModelConfig:

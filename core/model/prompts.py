@@ -121,10 +121,10 @@ def check_captions(unet: nn.Module, class_names: Sequence[tuple[str, ...]]) -> N
     """
     if not isinstance(unet, TextConditioned):
         return
-    found = tuple(" ".join(names) for names in class_names)
-    if found != unet.captions:
+    captions = tuple(" ".join(names) for names in class_names)
+    if captions != unet.captions:
         raise ValueError(
-            f"The images have {len(found)} different captions and the model was "
+            f"The images have {len(captions)} different captions and the model was "
             f"imported with {len(unet.captions)}, or others. Import it again with the "
             "images that are wanted; --limit, --keep and --split choose them."
         )

@@ -127,15 +127,15 @@ def _try_samplers(denoiser: Denoiser) -> None:
                 subject = Subject(_example(denoiser)[0], None)
                 states = invert(denoiser, subject, 1).states
             else:
-                (found,) = sample(denoiser, [Drawing(None, 0, sampler, 1)], 0)
-                states = found.states
+                (trajectory,) = sample(denoiser, [Drawing(None, 0, sampler, 1)], 0)
+                states = trajectory.states
         except Exception:  # as above
             states = None
         if states is None or not states.isfinite().all():
             schedule = denoiser.scheduler.config
-            said = "does not run" if states is None else "gives no numbers"
+            failure = "does not run" if states is None else "gives no numbers"
             raise ValueError(
-                f"Sampling by {sampler.upper()} {said} with the model's "
+                f"Sampling by {sampler.upper()} {failure} with the model's "
                 f"{schedule.num_train_timesteps} timesteps of "
                 f"{schedule.beta_schedule} betas. Check the scheduler's settings."
             )

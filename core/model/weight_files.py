@@ -90,20 +90,20 @@ def _unpickled(file: Path) -> dict[str, Tensor]:
         with quietly():
             # Opened here: by its name torch would take it for safetensors.
             with file.open("rb") as opened:
-                found = torch.load(opened, "cpu", weights_only=True)
+                weights = torch.load(opened, "cpu", weights_only=True)
     except Exception:  # a pickle written to harm fails in as many ways as it likes
-        found = None
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
-    if not isinstance(found, dict) or not all(
+        weights = None
+    if isinstance(weights, dict) and isinstance(weights.get("state_dict"), dict):
+        weights = weights["state_dict"]
+    if not isinstance(weights, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor)
-        for name, value in found.items()
+        for name, value in weights.items()
     ):
         raise ValueError(
             f"{_called(file)} is a pickle that is damaged or holds more than weights, "
             "which may be code, so it was not opened. Save the weights as safetensors."
         )
-    return found
+    return weights
 
 
 def check_finite(weights: Iterable[tuple[str, Tensor]], where: str) -> None:
@@ -143,26 +143,26 @@ def quietly() -> Iterator[None]:
             progress.enable_progress_bar()
 
 
-def load_whole(kind: type, place: Path, **options) -> nn.Module:
+def load_whole(kind: type, folder: Path, **options) -> nn.Module:
     """Return a module of diffusers or transformers with every weight of its files.
 
     Args:
         kind: With `from_pretrained`.
-        place: The module's own folder.
+        folder: The module's own folder.
         options: Of `from_pretrained`, such as its floating point type.
 
     Raises:
         ValueError: If files are missing, damaged or of another module, or weights are
             missing, surplus, of another shape, or no numbers.
     """
-    where = f"'{place.name}'"
-    files, variant = weights_files(place)
+    where = f"'{folder.name}'"
+    files, variant = weights_files(folder)
     for file in files:
         _check_opens(file)
     try:
         with quietly():
-            module, found = kind.from_pretrained(
-                place,
+            module, loading = kind.from_pretrained(
+                folder,
                 local_files_only=True,
                 variant=variant or None,
                 use_safetensors=files[0].suffix == ".safetensors",
@@ -175,7 +175,7 @@ def load_whole(kind: type, place: Path, **options) -> nn.Module:
             f"The settings in {where} are not those of a {kind.__name__} that this "
             f"version of its library can make. {AGAIN}"
         ) from None
-    _check_whole(found, where)
+    _check_whole(loading, where)
     check_finite(module.state_dict().items(), where)
     return module
 
@@ -197,33 +197,33 @@ def _check_opens(file: Path) -> None:
     read_weights(file)
 
 
-def _check_whole(found: Mapping, where: str) -> None:
+def _check_whole(loading: Mapping, where: str) -> None:
     """Refuse a module that did not get each of its weights, or whose file has more.
 
     Args:
-        found: `missing_keys`, `unexpected_keys`, `mismatched_keys` of the loading.
+        loading: `missing_keys`, `unexpected_keys`, `mismatched_keys` of the loading.
         where: The module, for people.
 
     Raises:
         ValueError: If weights are missing, surplus or of another shape.
     """
-    for which, said in (
+    for which, complaint in (
         ("missing_keys", "lacks {}"),
         ("unexpected_keys", "holds {} that a model of its config.json does not have"),
     ):
-        if names := sorted(found[which]):
+        if names := sorted(loading[which]):
             counted = f"{len(names):,} weights, '{names[0]}' first"
             counted = counted if len(names) > 1 else f"the weights '{names[0]}'"
-            raise ValueError(f"{where} {said.format(counted)}. {AGAIN}")
-    if found["mismatched_keys"]:
-        name, given, wanted = min(found["mismatched_keys"], key=lambda one: one[0])
+            raise ValueError(f"{where} {complaint.format(counted)}. {AGAIN}")
+    if loading["mismatched_keys"]:
+        name, given, wanted = min(loading["mismatched_keys"], key=lambda one: one[0])
         raise ValueError(
             f"{where} has '{name}' of shape {tuple(given)} and its config.json asks "
             f"for {tuple(wanted)}. {AGAIN}"
         )
 
 
-def weights_files(place: Path) -> tuple[list[Path], str]:
+def weights_files(given: Path) -> tuple[list[Path], str]:
     """Return the files of a module's weights, and the variant they are ("" for none).
 
     Plain files come before variants, "fp16" before others, safetensors before pickles.
@@ -232,10 +232,10 @@ def weights_files(place: Path) -> tuple[list[Path], str]:
     Raises:
         ValueError: If there are none, not all parts, or several other variants.
     """
-    where = f"'{place.name}'"
+    where = f"'{given.name}'"
     groups: dict[tuple[str, bool], list[Path]] = {}
     wanted: dict[tuple[str, bool], int] = {}
-    for path in sorted(place.iterdir()):
+    for path in sorted(given.iterdir()):
         named = _variant(path.name)
         if named is not None:
             variant, number = named
@@ -243,7 +243,7 @@ def weights_files(place: Path) -> tuple[list[Path], str]:
             groups.setdefault(key, []).append(path)
             wanted[key] = max(number, wanted.get(key, 1))
     if not groups:
-        others = ", ".join(sorted(p.name for p in place.iterdir())[:8]) or "nothing"
+        others = ", ".join(sorted(p.name for p in given.iterdir())[:8]) or "nothing"
         raise ValueError(
             f"{where} has no file of weights; it holds {others}. Expected is "
             f"'diffusion_pytorch_model.safetensors'. {AGAIN}"
@@ -262,7 +262,7 @@ def weights_files(place: Path) -> tuple[list[Path], str]:
             f"{where} holds {len(groups[key])} of the {wanted[key]} files of its "
             "weights. Copy the others too."
         )
-    if wanted[key] > 1 and not list(place.glob("*.index*.json")):
+    if wanted[key] > 1 and not list(given.glob("*.index*.json")):
         raise ValueError(
             f"{where} holds its weights in {wanted[key]} files without the index of "
             "them, a '.index.json'. Copy it too."
@@ -272,8 +272,8 @@ def weights_files(place: Path) -> tuple[list[Path], str]:
 
 def _variant(name: str) -> tuple[str, int] | None:
     """Return which variant a file of weights is of, and of how many files it is one."""
-    found = NAMES.fullmatch(name)
-    if found is None:
+    match = NAMES.fullmatch(name)
+    if match is None:
         return None
-    variant = found["before"] or found["after"] or ""
-    return variant, int(found["parts"] or 1)
+    variant = match["before"] or match["after"] or ""
+    return variant, int(match["parts"] or 1)

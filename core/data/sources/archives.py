@@ -105,8 +105,8 @@ def unpack(path: Path, folder: Path) -> None:
     try:
         files = wanted(path, read(path))
         _check_room(path, sum((e.size // BLOCK + 2) * BLOCK for _, e in files), folder)
-        for parts, entry in wanted(path, read(path)):
-            _write(entry, folder.joinpath(*parts))
+        for names, entry in wanted(path, read(path)):
+            _write(entry, folder.joinpath(*names))
     except PackedError:
         raise
     except OSError as error:
@@ -134,11 +134,11 @@ def wanted(
     """
     total, files, folders = 0, {}, set()
     for number, entry in enumerate(entries):
-        parts = checked_parts(path, entry)
+        names = checked_parts(path, entry)
         if number >= MOST_FILES:
             why = f"it holds more than {MOST_FILES:,} files"
             raise PackedError(_refusal(path, why))
-        if entry.kind == FOLDER or any(map(is_hidden, parts)):
+        if entry.kind == FOLDER or any(map(is_hidden, names)):
             continue
         total += entry.size
         if total > LARGEST:
@@ -146,17 +146,19 @@ def wanted(
             raise PackedError(_refusal(path, why))
         # Names that differ in capitals or in how an accent is written are one name on
         # many disks: one file would replace the other.
-        places = [_even("/".join(parts[: i + 1])) for i in range(len(parts))]
-        twin = next((files[place] for place in places if place in files), None)
-        if twin is not None or places[-1] in folders:
+        paths = [_even("/".join(names[: i + 1])) for i in range(len(names))]
+        twin = next(
+            (files[path_so_far] for path_so_far in paths if path_so_far in files), None
+        )
+        if twin is not None or paths[-1] in folders:
             why = (
                 f"'{_shown(twin or entry.name)}' and '{_shown(entry.name)}' in it "
                 "would be one file on many disks"
             )
             raise PackedError(_refusal(path, why))
-        files[places[-1]] = entry.name
-        folders.update(places[:-1])
-        yield parts, entry
+        files[paths[-1]] = entry.name
+        folders.update(paths[:-1])
+        yield names, entry
 
 
 def checked_parts(path: Path, entry: Entry) -> tuple[str, ...]:
@@ -171,22 +173,22 @@ def checked_parts(path: Path, entry: Entry) -> tuple[str, ...]:
             "folders are taken"
         )
         raise PackedError(_refusal(path, why))
-    parts = [part for part in entry.name.split("/") if part not in ("", ".")]
+    names = [name for name in entry.name.split("/") if name not in ("", ".")]
     if (
         "\0" in entry.name
         or entry.name.startswith(("/", "\\"))
         or re.match("[A-Za-z]:", entry.name)  # a drive
         or ".." in re.split(r"[/\\]", entry.name)
-        or (entry.kind == FILE and not parts)
+        or (entry.kind == FILE and not names)
     ):
         raise PackedError(
             f"'{path.name}' was not unpacked: the name '{_shown(entry.name)}' in it "
             "leads out of the archive. Get the archive from its publisher."
         )
-    if len(parts) > DEEPEST:
+    if len(names) > DEEPEST:
         why = f"'{_shown(entry.name)}' in it lies too many folders deep"
         raise PackedError(_refusal(path, why))
-    return tuple(map(storable, parts))
+    return tuple(map(storable, names))
 
 
 def _refusal(path: Path, why: str) -> str:
@@ -229,11 +231,11 @@ def _no_room(path: Path, folder: Path, needed: int | None = None) -> str:
     )
 
 
-def _write(entry: Entry, place: Path) -> None:
+def _write(entry: Entry, target: Path) -> None:
     """Write a file where none is."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with open(os.open(place, flags, 0o600), "wb") as file, entry.data() as data:
+    with open(os.open(target, flags, 0o600), "wb") as file, entry.data() as data:
         while piece := data.read(AT_ONCE):
             file.write(piece)
 
@@ -289,13 +291,13 @@ class _Listing(io.BufferedReader):
         return self._mended(data) if data[:4] == self.HEADER else data
 
     def _mended(self, data: bytes) -> bytes:
-        data, place, count = bytearray(data), 0, 0
-        while data[place : place + 4] == self.HEADER and len(data) >= place + 46:
-            flags, *lengths = struct.unpack_from("<H18x3H", data, place + 8)
-            name = data[place + 46 : place + 46 + lengths[0]]
+        data, offset, count = bytearray(data), 0, 0
+        while data[offset : offset + 4] == self.HEADER and len(data) >= offset + 46:
+            flags, *lengths = struct.unpack_from("<H18x3H", data, offset + 8)
+            name = data[offset + 46 : offset + 46 + lengths[0]]
             if flags & self.UTF8 and not _is_utf8(name):
-                struct.pack_into("<H", data, place + 8, flags & ~self.UTF8)
-            place += 46 + sum(lengths)
+                struct.pack_into("<H", data, offset + 8, flags & ~self.UTF8)
+            offset += 46 + sum(lengths)
             count += 1
             if count > MOST_FILES:
                 raise zipfile.BadZipFile(f"it lists more than {MOST_FILES:,} files")

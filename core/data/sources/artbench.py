@@ -36,8 +36,8 @@ class ArtBenchTable:
     def of(self, facts: dict[str, str], name: str) -> dict[str, str]:
         """Return what is said of an image file, by its place and name."""
         style, name = facts.get("label"), even(name)
-        found = self.by_name.get((facts.get("split"), style, name))
-        return found or self.by_name.get((None, style, name), {})
+        row = self.by_name.get((facts.get("split"), style, name))
+        return row or self.by_name.get((None, style, name), {})
 
     def notes(self, images: Iterable[tuple[dict[str, str], str]]) -> list[str]:
         """Return a sentence on the images, each as in `of`, that have no row."""
@@ -60,7 +60,7 @@ def artwork_title(name: str) -> str:
 
 def artbench_table(folder: Path) -> ArtBenchTable | None:
     """Return ArtBench's table if it lies in a folder or up to two above it."""
-    for place in (folder, *folder.parents[:2]):
-        if (place / ARTBENCH_TABLE).is_file():
-            return ArtBenchTable(place / ARTBENCH_TABLE)
+    for parent in (folder, *folder.parents[:2]):
+        if (parent / ARTBENCH_TABLE).is_file():
+            return ArtBenchTable(parent / ARTBENCH_TABLE)
     return None

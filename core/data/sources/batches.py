@@ -45,7 +45,7 @@ class BatchFile:
 
 def batch_files(folder: Path, binary: bool, only: Path | None) -> list[BatchFile]:
     """Return the batches in a folder, in their order; only the one, if one is named."""
-    found = []
+    files = []
     for path in folder.iterdir() if only is None else [only]:
         match = BATCH.fullmatch(path.name)
         if not match or (match[3] == ".bin") != binary or not path.is_file():
@@ -54,8 +54,8 @@ def batch_files(folder: Path, binary: bool, only: Path | None) -> list[BatchFile
             pickled = file.read(1) == PICKLE
         if binary or pickled:
             split = "test" if match[1].startswith("test") else "train"
-            found.append(BatchFile(path, split, int(match[2] or 1)))
-    return sorted(found, key=lambda f: (f.split == "test", f.number))
+            files.append(BatchFile(path, split, int(match[2] or 1)))
+    return sorted(files, key=lambda f: (f.split == "test", f.number))
 
 
 def python_batches(folder: Path, only: Path | None = None) -> Source | None:
@@ -157,8 +157,8 @@ def _records(file: BatchFile, rows: np.ndarray, facts: list[dict], first: int):
     """Yield a batch's records; `first` is the number of its first row in the split."""
     for i, row in enumerate(rows):
         pixels = row.reshape(3, 32, 32).transpose(1, 2, 0)
-        own = {"split": file.split, "row": str(first + i), **facts[i]}
-        yield Record(pixels, own, f"{file.path.name}, row {i}")
+        row_facts = {"split": file.split, "row": str(first + i), **facts[i]}
+        yield Record(pixels, row_facts, f"{file.path.name}, row {i}")
 
 
 def title(classes: tuple[str, ...]) -> str:

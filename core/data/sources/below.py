@@ -32,11 +32,11 @@ class Below:
     def notes(self) -> list[str]:
         """Return what was left out, a sentence for each reason."""
         reasons = dict.fromkeys(reason for _, reason in self.left_out)
-        places = {
-            reason: [place for place, why in self.left_out if why == reason]
+        paths = {
+            reason: [path for path, why in self.left_out if why == reason]
             for reason in reasons
         }
-        return [f"Left out: {listed(places[why])} ({why})." for why in reasons]
+        return [f"Left out: {listed(paths[why])} ({why})." for why in reasons]
 
 
 def files_below(folder: Path) -> list[PurePath]:
@@ -53,59 +53,59 @@ def below(folder: Path, depth: int | None = None) -> Below:
     """
     os.listdir(folder)
     root = folder.resolve()
-    around = {_identity(place) for place in root.parents}
-    found, visited = Below(), {}
+    around = {_identity(current) for current in root.parents}
+    listing, visited = Below(), {}
     waiting, links = deque([folder]), []
     while waiting or links:
         if not waiting:
             # Folders that really lie here come first: a link never takes their place.
             links.sort()
-            _follow(folder, links.pop(0), around, visited, found, waiting)
+            _follow(folder, links.pop(0), around, visited, listing, waiting)
             continue
-        place = waiting.popleft()
+        current = waiting.popleft()
         try:
-            who = _identity(place)
-            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+            who = _identity(current)
+            entries = sorted(os.scandir(current), key=lambda entry: entry.name)
         except OSError as error:
-            _leave_out(found, folder, place, os.strerror(error.errno))
+            _leave_out(listing, folder, current, os.strerror(error.errno))
             continue
         if who in visited:
-            _leave_out(found, folder, place, _again(folder, visited[who]))
+            _leave_out(listing, folder, current, _again(folder, visited[who]))
             continue
-        visited[who] = place
-        found.folders.append(place)
-        deeper = depth is None or len(place.relative_to(folder).parts) < depth
+        visited[who] = current
+        listing.folders.append(current)
+        deeper = depth is None or len(current.relative_to(folder).parts) < depth
         for entry in entries:
-            inner = place / entry.name
+            inner = current / entry.name
             if is_hidden(entry.name):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 waiting.extend([inner] * deeper)
             elif entry.is_file(follow_symlinks=False):
-                found.files.append(inner)
+                listing.files.append(inner)
             elif entry.is_symlink():
                 links.extend([inner] * deeper)
             else:
-                _leave_out(found, folder, inner, "it is no file and no folder")
-    found.files.sort()
-    return found
+                _leave_out(listing, folder, inner, "it is no file and no folder")
+    listing.files.sort()
+    return listing
 
 
-def _follow(folder, link, around, visited, found, waiting) -> None:
+def _follow(folder, link, around, visited, listing, waiting) -> None:
     """Note where a link leads."""
     try:
         target = link.stat()
     except OSError:
-        return _leave_out(found, folder, link, "it links to nothing that can be read")
+        return _leave_out(listing, folder, link, "it links to nothing that can be read")
     if stat.S_ISREG(target.st_mode):
-        return found.files.append(link)
+        return listing.files.append(link)
     who = target.st_dev, target.st_ino
     if not stat.S_ISDIR(target.st_mode):
-        return _leave_out(found, folder, link, "it is no file and no folder")
+        return _leave_out(listing, folder, link, "it is no file and no folder")
     if who in around:
-        return _leave_out(found, folder, link, "it links to a folder around this one")
+        return _leave_out(listing, folder, link, "it links to a folder around this one")
     if who in visited:
-        return _leave_out(found, folder, link, _again(folder, visited[who]))
+        return _leave_out(listing, folder, link, _again(folder, visited[who]))
     return waiting.append(link)
 
 
@@ -113,11 +113,11 @@ def _again(folder: Path, known: Path) -> str:
     return f"it is '{known.relative_to(folder)}' again"
 
 
-def _leave_out(found: Below, folder: Path, place: Path, reason: str) -> None:
-    found.left_out.append((str(place.relative_to(folder)), reason))
+def _leave_out(listing: Below, folder: Path, path: Path, reason: str) -> None:
+    listing.left_out.append((str(path.relative_to(folder)), reason))
 
 
-def _identity(place: Path) -> tuple[int, int]:
+def _identity(path: Path) -> tuple[int, int]:
     """Return what tells a folder from all others."""
-    status = place.stat()
+    status = path.stat()
     return status.st_dev, status.st_ino

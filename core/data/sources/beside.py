@@ -74,30 +74,32 @@ def tables_beside(
     A table called metadata that cannot be read or names no files is a ValueError.
     """
     images = [image.as_posix() for image in images]
-    names, found, used = FileNames(images), Beside(), []
+    names, gathered, used = FileNames(images), Beside(), []
     tables = [file for file in others if file.suffix.lower() in SUFFIXES]
     for file in sorted(tables, key=lambda f: (f.stem.lower() != METADATA, f)):
-        table = _used_table(folder, file, names, found)
+        table = _used_table(folder, file, names, gathered)
         if table is not None:
-            _match(folder, table, names, found, allow_outside)
+            _match(folder, table, names, gathered, allow_outside)
             used.append(table)
-    _merge(used, found)
+    _merge(used, gathered)
     named = set().union(*(table.rows for table in used))
     for table in used:
         for column, files in table.second.items():
             if left := sorted(files - named):
-                found.second |= set(left)
-                found.notes.append(
+                gathered.second |= set(left)
+                gathered.notes.append(
                     f"{count_of(len(left), 'image')} that only '{column}' of "
                     f"'{table.name}' names {_is(len(left))} not for training: "
                     f"{listed(left)}."
                 )
-    _note_images_without(used, [i for i in images if i not in found.second], found)
-    return found
+    _note_images_without(
+        used, [i for i in images if i not in gathered.second], gathered
+    )
+    return gathered
 
 
 def _used_table(
-    folder: Path, file: PurePath, names: FileNames, found: Beside
+    folder: Path, file: PurePath, names: FileNames, gathered: Beside
 ) -> _Used | None:
     """Return a table with its column of files; None, and a note, if it has none."""
     required = file.stem.lower() == METADATA
@@ -107,17 +109,17 @@ def _used_table(
     except ValueError as error:
         if required:
             raise
-        found.notes.append(f"A table is not used. {error}")
+        gathered.notes.append(f"A table is not used. {error}")
         return None
     if column is not None:
-        found.notes += table.notes
+        gathered.notes += table.notes
         return _Used(file, column, table)
     headings = f"'{file.name}' has the columns {listed(table.columns, 8) or 'none'}."
     if any(names.find(heading) for heading in table.columns):
         headings = f"The first line of '{file.name}' names an image, not the columns."
     if required:
         raise ValueError(f"{headings} It needs 'file_name', relative to the table.")
-    found.notes.append(
+    gathered.notes.append(
         f"A table is not used. {headings} To use it, name images in 'file_name', "
         "relative to the table."
     )
@@ -130,8 +132,10 @@ def _file_column(file: PurePath, table: TextTable, names: FileNames) -> str | No
     Raises:
         ValueError: If there are several and their headings do not tell.
     """
-    places = {c: FILE_COLUMNS.index(plain(c)) for c in table.columns if _is_known(c)}
-    known = sorted(places, key=places.get)
+    preference = {
+        c: FILE_COLUMNS.index(plain(c)) for c in table.columns if _is_known(c)
+    }
+    known = sorted(preference, key=preference.get)
     if known and plain(known[0]) == FILE_COLUMNS[0]:
         return known[0]
     suffixed = [c for c in table.columns if plain(c).endswith(FILE_COLUMNS[0])]
@@ -162,43 +166,43 @@ def _found(name: str, table: PurePath, names: FileNames) -> str | None:
 
 
 def _match(
-    folder: Path, used: _Used, names: FileNames, found: Beside, allow_outside: bool
+    folder: Path, used: _Used, names: FileNames, gathered: Beside, allow_outside: bool
 ) -> None:
     """Find the images that a table's rows name, and note what they do not fit."""
     unknown, twice, outside = [], [], []
-    roots = {even(str(place)) + "/" for place in (folder.absolute(), folder.resolve())}
+    roots = {even(str(start)) + "/" for start in (folder.absolute(), folder.resolve())}
     for number, row in enumerate(used.table.rows, 1):
-        said = row[used.column]
-        name = even(said) if said.strip() else ""
+        cell = row[used.column]
+        name = even(cell) if cell.strip() else ""
         for root in roots:
             name = name.removeprefix(root)
-        image = _found(said, used.name, names) or _found(name, used.name, names)
+        image = _found(cell, used.name, names) or _found(name, used.name, names)
         facts = {c: value for c, value in row.items() if c != used.column}
         if image in used.rows:
-            twice.append(said)
+            twice.append(cell)
         elif image:
             used.rows[image] = facts
         elif name and is_outside((used.name.parent / name).as_posix()):
-            path = folder / used.name.parent / said
+            path = folder / used.name.parent / cell
             if allow_outside and is_file(path):
-                found.outside.setdefault(path, facts)
+                gathered.outside.setdefault(path, facts)
             else:
-                (unknown if allow_outside else outside).append(said)
+                (unknown if allow_outside else outside).append(cell)
         else:
-            unknown.append(said or f"row {number}")
+            unknown.append(cell or f"row {number}")
     rows = f"of {count_of(len(used.table.rows), 'row')} in '{used.name}'"
     if unknown:
-        found.notes.append(
+        gathered.notes.append(
             f"{len(unknown):,} {rows} {_name(len(unknown))} no image here: "
             f"{listed(unknown)}."
         )
     if outside:
-        found.notes.append(
+        gathered.notes.append(
             f"{len(outside):,} {rows} {_name(len(outside))} files outside of the "
             f"folder: {listed(outside)}. --allow-outside reads them."
         )
     if twice:
-        found.notes.append(
+        gathered.notes.append(
             f"{len(twice):,} {rows} {_name(len(twice))} an image again: "
             f"{listed(twice)}. Its first row is used."
         )
@@ -221,17 +225,17 @@ def _images_in(used: _Used, column: str, names: FileNames) -> set[str]:
     return images
 
 
-def _merge(used: list[_Used], found: Beside) -> None:
+def _merge(used: list[_Used], gathered: Beside) -> None:
     """Put together what tables say of the same image; the earlier table wins."""
     origins = {}  # (image, column) -> table
     for table in used:
-        in_split = any(part.lower() in SPLITS for part in table.name.parent.parts)
+        in_split = any(name.lower() in SPLITS for name in table.name.parent.parts)
         split = None if in_split else split_word(table.name.stem)
         unlike = {}  # (earlier table, column) -> images
         for image, row in table.rows.items():
             if split and "split" not in row:
                 row = row | {"split": split}
-            facts = found.facts.setdefault(image, {})
+            facts = gathered.facts.setdefault(image, {})
             for column, value in row.items():
                 if column == "split":
                     value = SPLITS.get(value.strip().lower(), value)
@@ -241,14 +245,16 @@ def _merge(used: list[_Used], found: Beside) -> None:
                 elif value and value != facts[column]:
                     key = origins[image, column], column
                     unlike.setdefault(key, []).append(image)
-        found.notes += [
+        gathered.notes += [
             f"'{first}' and '{table.name}' differ in '{column}' of "
             f"{count_of(len(images), 'image')}: {listed(images)}. '{first}' is used."
             for (first, column), images in unlike.items()
         ]
 
 
-def _note_images_without(used: list[_Used], images: list[str], found: Beside) -> None:
+def _note_images_without(
+    used: list[_Used], images: list[str], gathered: Beside
+) -> None:
     """Note the images that a table should know, being below it, and does not."""
     groups = {}  # tables that each hold one split belong together
     for table in used:
@@ -259,7 +265,7 @@ def _note_images_without(used: list[_Used], images: list[str], found: Beside) ->
         rows = set().union(*(table.rows for table in tables))
         inside = [i for i in images if PurePath(i).is_relative_to(below)]
         if without := [image for image in inside if image not in rows]:
-            found.notes.append(
+            gathered.notes.append(
                 f"{len(without):,} of {count_of(len(inside), 'image')} "
                 f"{'has' if len(without) == 1 else 'have'} no row in "
                 f"{listed([table.name for table in tables])}: {listed(without)}."

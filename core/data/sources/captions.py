@@ -41,7 +41,7 @@ def captions_beside(
         for stem in (image.with_suffix(""), image):  # "1.txt", or "1.png.txt"
             by_stem.setdefault(stem.as_posix(), []).append(image)
     known = FileNames(by_stem)
-    found, unused, damaged = {}, [], []
+    by_image, unused, damaged = {}, [], []
     texts = [file for file in others if file.suffix.lower() in SUFFIXES]
     for file in sorted(texts, key=lambda f: (SUFFIXES.index(f.suffix.lower()), f)):
         stem = known.find(file.with_suffix("").as_posix())
@@ -59,11 +59,13 @@ def captions_beside(
             damaged.append(file.as_posix())
             text = data.decode("utf-8", "replace")
         for image in by_stem[stem]:
-            found.setdefault(image, []).append((file, text.strip()))
-    if not found:
+            by_image.setdefault(image, []).append((file, text.strip()))
+    if not by_image:
         return Captions({})
     notes = []
-    if without := sorted({image.as_posix() for image in images if image not in found}):
+    if without := sorted({
+        image.as_posix() for image in images if image not in by_image
+    }):
         notes.append(
             f"{count_of(len(without), 'image')} without a caption file beside "
             f"{'it' if len(without) == 1 else 'them'}: {listed(without)}."
@@ -80,12 +82,14 @@ def captions_beside(
         )
     unlike = [
         image.as_posix()
-        for image, said in found.items()
-        if len({text for _, text in said}) > 1
+        for image, captions in by_image.items()
+        if len({text for _, text in captions}) > 1
     ]
     if unlike:
         notes.append(
             f"{count_of(len(unlike), 'image')} with two caption files that differ: "
             f"{listed(sorted(unlike))}. The '.txt' is used."
         )
-    return Captions({image: said[0][1] for image, said in found.items()}, tuple(notes))
+    return Captions(
+        {image: captions[0][1] for image, captions in by_image.items()}, tuple(notes)
+    )

@@ -111,7 +111,7 @@ class Unpacked:
                 f"'{self._path.name}' has a header of {size:,} bytes, which no data "
                 "set has. Get the file again."
             )
-        parts = []
+        blocks = []
         while size:
             try:
                 data = self._file.read(size)
@@ -122,30 +122,30 @@ class Unpacked:
                 ) from None
             if not data:
                 break
-            parts.append(data)
+            blocks.append(data)
             size -= len(data)
             self._at += len(data)
             if self.compressed:
                 check_expansion(self._path, self._at, self._most)
-        return b"".join(parts)
+        return b"".join(blocks)
 
-    def seek(self, place: int) -> None:
+    def seek(self, position: int) -> None:
         """Go forward to a place, or to the end if that lies before it.
 
         Raises:
             PackedError: If the place lies before what was read.
         """
-        if place < self._at:
+        if position < self._at:
             raise PackedError(
                 f"'{self._path.name}' is damaged: a part of it begins before the one "
                 "that it follows. Get the file again."
             )
         if self.compressed:
-            check_expansion(self._path, place, self._most)
-            while self._at < place and self.read(min(AT_ONCE, place - self._at)):
+            check_expansion(self._path, position, self._most)
+            while self._at < position and self.read(min(AT_ONCE, position - self._at)):
                 pass
         else:
-            self._at = min(place, self._most)
+            self._at = min(position, self._most)
             self._raw.seek(self._at)
 
 

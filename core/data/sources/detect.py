@@ -74,15 +74,16 @@ def source_at(path: Path, allow_outside: bool) -> Source:
                 f"parquet file, or a batch of images. A folder may hold {KNOWN}."
             )
         return source
-    found = packed_sources(path, allow_outside)
-    if len(found) > 1:
-        places = "; ".join(
-            f"{source.layout} in '{source.path.relative_to(path)}'" for source in found
+    sources = packed_sources(path, allow_outside)
+    if len(sources) > 1:
+        paths = "; ".join(
+            f"{source.layout} in '{source.path.relative_to(path)}'"
+            for source in sources
         )
         raise ValueError(
-            f"'{path.name}' holds several data sets: {places}. Give the path of one."
+            f"'{path.name}' holds several data sets: {paths}. Give the path of one."
         )
-    source = found[0] if found else images_in_files(path, allow_outside)
+    source = sources[0] if sources else images_in_files(path, allow_outside)
     if source is None:
         if packed := [f for f in path.iterdir() if f.suffix.lower() in ARCHIVES]:
             raise ValueError(
@@ -140,16 +141,16 @@ def packed_sources(path: Path, allow_outside: bool = False) -> list[Source]:
         binary_batches,
         idx_files,
     )
-    found = []
+    sources = []
     for folder in below(path, DEPTH).folders:
-        if any(folder.is_relative_to(source.path) for source in found):
+        if any(folder.is_relative_to(source.path) for source in sources):
             continue  # a split of one that was found
         for layout in layouts:
             source = layout(folder)
             if source is not None:
-                found.append(with_tables_named(with_artists(source)))
+                sources.append(with_tables_named(with_artists(source)))
                 break
-    return found
+    return sources
 
 
 def packed_file(path: Path) -> Source | None:

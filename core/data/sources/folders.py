@@ -37,13 +37,13 @@ def image_folder(folder: Path, allow_outside: bool = False) -> Source | None:
 
     Errors of `tables_beside` pass through.
     """
-    found = below(folder)
-    files = [file.relative_to(folder) for file in found.files]
+    listing = below(folder)
+    files = [file.relative_to(folder) for file in listing.files]
     images = [file for file in files if may_be_image(file)]
     others = [file for file in files if not may_be_image(file)]
     if any(looks_like_image(folder / file) for file in likely_first(images)):
         source = _image_files(folder, images, others, allow_outside)
-        return replace(source, notes=(*source.notes, *found.notes()))
+        return replace(source, notes=(*source.notes, *listing.notes()))
     # A folder of a table alone, whose images lie elsewhere.
     if allow_outside and any(f.suffix.lower() in text_tables.SUFFIXES for f in others):
         source = _image_files(folder, [], others, allow_outside)
@@ -66,8 +66,8 @@ def _image_files(
         facts = places.facts(file)
         if file in texts.texts:
             facts["caption"] = texts.texts[file]
-        said = tables.facts.get(file.as_posix(), {})
-        facts |= {c: value for c, value in said.items() if value or c not in facts}
+        cells = tables.facts.get(file.as_posix(), {})
+        facts |= {c: value for c, value in cells.items() if value or c not in facts}
         if art is not None:
             facts |= art.of(facts, file.name)
         if places.words(file) and not any(map(facts.get, TEXTS)):
@@ -79,9 +79,9 @@ def _image_files(
             data, trouble = image_bytes(folder / file)
             yield Record(data, known(file), str(file), trouble)
         for path, facts in tables.outside.items():
-            own = {"file": path.as_posix(), "name": path.stem}
+            names = {"file": path.as_posix(), "name": path.stem}
             data, trouble = image_bytes(path)
-            yield Record(data, own | facts, str(path), trouble)
+            yield Record(data, names | facts, str(path), trouble)
 
     notes = [*places.notes, *tables.notes, *texts.notes, *not_read(others)]
     if art is not None:

@@ -94,7 +94,7 @@ class ImageTable:
 
 
 def image_table(
-    path: Path, schema: pa.Schema, features: dict, found: list[int] | None = None
+    path: Path, schema: pa.Schema, features: dict, columns: list[int] | None = None
 ) -> ImageTable:
     """Return a table with its column of images.
 
@@ -102,20 +102,20 @@ def image_table(
         path: The file.
         schema: Of the table.
         features: As Hugging Face wrote them.
-        found: The columns that may hold the images; None looks for them.
+        columns: The columns that may hold the images; None looks for them.
 
     Raises:
         ValueError: If none does, or several do.
     """
-    found = image_columns(schema, features) if found is None else found
+    columns = image_columns(schema, features) if columns is None else columns
     headings, notes = unique_headings(path, schema.names)
-    if len(found) > 1:
+    if len(columns) > 1:
         raise ValueError(
             f"'{path.name}' has several columns of images: "
-            f"{listed([headings[n] for n in found], 8)}. Call the one with the "
+            f"{listed([headings[n] for n in columns], 8)}. Call the one with the "
             "training images 'image'."
         )
-    if not found:
+    if not columns:
         raise ValueError(
             f"'{path.name}' has the columns {listed(headings, 8) or 'none'}; none "
             "holds pictures. Name the column with their file bytes 'image'."
@@ -123,10 +123,10 @@ def image_table(
     left_out = [
         headings[number]
         for number, field in enumerate(schema)
-        if number not in found and not is_text(field.type)
+        if number not in columns and not is_text(field.type)
     ]
     notes += not_read(path, left_out)
-    return ImageTable(path, tuple(headings), found[0], features, notes=tuple(notes))
+    return ImageTable(path, tuple(headings), columns[0], features, notes=tuple(notes))
 
 
 def image_columns(schema: pa.Schema, features: dict) -> list[int]:
@@ -148,9 +148,9 @@ def image_columns(schema: pa.Schema, features: dict) -> list[int]:
     named = [n for n in holding if plain(schema.names[n]) in IMAGE_COLUMNS]
     files = [n for n in holding if _is_file(plain_type(schema.field(n).type))]
     packed = [n for n in holding if holds_bytes(plain_type(schema.field(n).type))]
-    found = marked or named or files or packed
-    chosen = training_columns(schema.names[n] for n in found)
-    return [n for n in found if schema.names[n] in chosen]
+    candidates = marked or named or files or packed
+    chosen = training_columns(schema.names[n] for n in candidates)
+    return [n for n in candidates if schema.names[n] in chosen]
 
 
 def _kind_of(feature) -> str | None:
@@ -211,8 +211,8 @@ def notes_of(tables: list[ImageTable]) -> tuple[str, ...]:
 
 def splits_of(tables: list[ImageTable]) -> tuple[str, ...]:
     """Return the splits that tables say they hold."""
-    said = [table.split for table in tables if table.split is not None]
-    return tuple(dict.fromkeys(SPLITS.get(split, split) for split in said))
+    splits = [table.split for table in tables if table.split is not None]
+    return tuple(dict.fromkeys(SPLITS.get(split, split) for split in splits))
 
 
 def unreadable(path: Path) -> ValueError:

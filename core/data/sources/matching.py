@@ -45,8 +45,8 @@ def training_columns(headings: Iterable[str]) -> list[str]:
     """
     headings = list(headings)
     for wanted in IMAGE_COLUMNS:
-        if found := [h for h in headings if plain(h) == wanted]:
-            return found[:1]
+        if matching := [h for h in headings if plain(h) == wanted]:
+            return matching[:1]
     first = [h for h in headings if not set(re.split("[^a-z0-9]+", h.lower())) & SECOND]
     return first or headings
 
@@ -82,8 +82,8 @@ class FileNames:
         if name in self._exact:
             return name
         for known, key in ((self._even, even(name)), (self._loose, _loose(name))):
-            if found := known.get(key):
-                return found[0] if len(found) == 1 else None
+            if files := known.get(key):
+                return files[0] if len(files) == 1 else None
         return None
 
 

@@ -118,13 +118,13 @@ def _columns_of(path: Path) -> list[int]:
     Errors of pyarrow pass through.
     """
     schema = pq.read_schema(path)
-    found = image_columns(schema, features_of(schema))
-    first = schema.names[found[0]] if found else ""
-    if len(found) == 1 and plain(first) in IMAGE_COLUMNS:
-        return found  # as it says, whether that can be read or not
-    files = [number for number in found if _is_image(_first_cell(path, number))]
-    bytes_only = all(holds_bytes(plain_type(schema.field(n).type)) for n in found)
-    return files if files or bytes_only else found
+    columns = image_columns(schema, features_of(schema))
+    first = schema.names[columns[0]] if columns else ""
+    if len(columns) == 1 and plain(first) in IMAGE_COLUMNS:
+        return columns  # as it says, whether that can be read or not
+    files = [number for number in columns if _is_image(_first_cell(path, number))]
+    bytes_only = all(holds_bytes(plain_type(schema.field(n).type)) for n in columns)
+    return files if files or bytes_only else columns
 
 
 def _is_image(cell) -> bool:

@@ -29,7 +29,7 @@ class _Kind:
 
     def __setstate__(self, state):
         _, order, *fields = state
-        if any(part is not None for part in fields[:3]):
+        if any(field is not None for field in fields[:3]):
             raise ValueError("an array of records")
         self.order = order.decode() if isinstance(order, bytes) else order
 
@@ -134,10 +134,10 @@ class _Reader(pickle._Unpickler):
     def find_class(self, module: str, name: str):
         """Return what stands for a class or function that data need."""
         inner = re.fullmatch(r"numpy\.(?:_core|core)\.(\w+)", module)
-        place = inner[1] if inner else module.replace("__builtin__", "builtins")
-        if (place, name) not in STAND_INS or (place == "multiarray" and not inner):
+        home = inner[1] if inner else module.replace("__builtin__", "builtins")
+        if (home, name) not in STAND_INS or (home == "multiarray" and not inner):
             raise _Forbidden(f"{module}.{name}")
-        return STAND_INS[place, name]
+        return STAND_INS[home, name]
 
     def persistent_load(self, pid):
         """Refuse what lies outside of the file."""
@@ -160,11 +160,11 @@ def unpickled(path: Path) -> dict:
     """
     try:
         with path.open("rb") as file:
-            found = _Reader(_Bounded(file), encoding="latin1").load()
-        if isinstance(found, dict):
+            content = _Reader(_Bounded(file), encoding="latin1").load()
+        if isinstance(content, dict):
             return {
                 text_of(key): value.made() if isinstance(value, _Array) else value
-                for key, value in found.items()
+                for key, value in content.items()
                 if isinstance(key, str | bytes)
             }
     except _Forbidden as error:

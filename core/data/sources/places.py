@@ -49,8 +49,8 @@ class Places:
         """Return the words for an image in the name of one of kohya's folders."""
         if not self.repeats:
             return ""
-        found = [m for part in file.parts[:-1] if (m := REPEATS.fullmatch(part))]
-        return found[-1][2].strip() if found else ""
+        repeats = [m for name in file.parts[:-1] if (m := REPEATS.fullmatch(name))]
+        return repeats[-1][2].strip() if repeats else ""
 
     def classes(self) -> set[str]:
         """Return the folders that are classes, in all splits."""
@@ -108,13 +108,13 @@ def _levels(folders: list[tuple[str, ...]]) -> tuple[int | None, int]:
 
 
 def _repeats(file: PurePath) -> list[str]:
-    return [part for part in file.parts[:-1] if REPEATS.fullmatch(part)]
+    return [name for name in file.parts[:-1] if REPEATS.fullmatch(name)]
 
 
 def _is_regular(file: PurePath) -> bool:
-    return any(part.lower() in REGULAR for part in file.parts[:-1])
+    return any(name.lower() in REGULAR for name in file.parts[:-1])
 
 
 def _until_regular(file: PurePath) -> str:
-    number = next(i for i, part in enumerate(file.parts) if part.lower() in REGULAR)
+    number = next(i for i, name in enumerate(file.parts) if name.lower() in REGULAR)
     return "/".join(file.parts[: number + 1])

@@ -98,9 +98,9 @@ def selected(
     for record in source.read():
         record = record.plain()  # whatever the layout, here all texts come by
         columns |= record.facts.keys()
-        own = record.facts.get("split")
-        seen.add(own)
-        if split != "all" and own not in (None, split):
+        record_split = record.facts.get("split")
+        seen.add(record_split)
+        if split != "all" and record_split not in (None, split):
             continue
         if any(
             record.facts.get(column) not in values
@@ -123,9 +123,10 @@ def _check(split, keep, index, seen, passed, columns) -> None:
             )
     if not passed:
         splits = ", ".join(sorted(filter(None, seen))) or "none"
-        asked = "; ".join(f"{c} = {' or '.join(v)}" for c, v in keep.items())
+        conditions = "; ".join(f"{c} = {' or '.join(v)}" for c, v in keep.items())
+        conditions = f" with {conditions}" if conditions else ""
         raise ValueError(
-            f"No picture is in split '{split}'{' with ' + asked if asked else ''}. "
+            f"No picture is in split '{split}'{conditions}. "
             f"Splits that were found: {splits}. Ask for another one."
         )
     if index and max(index) >= passed:

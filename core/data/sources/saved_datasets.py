@@ -24,15 +24,15 @@ def saved_dataset(folder: Path, allow_outside: bool = False) -> Source | None:
     """Return what `save_to_disk` wrote, with or without splits; None for other."""
     if (folder / "dataset_dict.json").exists():
         splits = _listed_in(folder / "dataset_dict.json", "splits", str)
-        parts = [(split, folder / split) for split in splits]
+        folders = [(split, folder / split) for split in splits]
     elif (folder / "state.json").exists() and (folder / "dataset_info.json").exists():
-        parts = [(_json(folder / "state.json").get("_split"), folder)]
+        folders = [(_json(folder / "state.json").get("_split"), folder)]
     else:
         return None
     files = [
-        (split, part / str(entry.get("filename")))
-        for split, part in parts
-        for entry in _listed_in(part / "state.json", "_data_files", dict)
+        (split, split_folder / str(entry.get("filename")))
+        for split, split_folder in folders
+        for entry in _listed_in(split_folder / "state.json", "_data_files", dict)
     ]
     if not files:
         raise ValueError(f"'{folder.name}' was saved without any data file.")
@@ -42,7 +42,7 @@ def saved_dataset(folder: Path, allow_outside: bool = False) -> Source | None:
                 f"'{folder.name}' names the data file {listed([path])}, out of its "
                 "folder. Save the data set again."
             )
-    features = _json(parts[0][1] / "dataset_info.json").get("features")
+    features = _json(folders[0][1] / "dataset_info.json").get("features")
     features = features if isinstance(features, dict) else {}
     tables = []
     for split, path in files:
@@ -71,12 +71,12 @@ def saved_dataset(folder: Path, allow_outside: bool = False) -> Source | None:
 
 def _json(path: Path) -> dict:
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise ValueError(f"'{path}' is missing or no JSON. Save the data set again.")
-    return found
+    return content
 
 
 def _listed_in(path: Path, name: str, kind: type) -> list:
@@ -85,9 +85,9 @@ def _listed_in(path: Path, name: str, kind: type) -> list:
     Raises:
         ValueError: If it is none, or holds something of another kind.
     """
-    found = _json(path).get(name, [])
-    if not isinstance(found, list) or not all(isinstance(f, kind) for f in found):
+    entries = _json(path).get(name, [])
+    if not isinstance(entries, list) or not all(isinstance(f, kind) for f in entries):
         raise ValueError(
             f"'{path}' holds no list of '{name}'. Save the data set again."
         )
-    return found
+    return entries

@@ -162,7 +162,7 @@ class _Pairs(list):
 
 
 def _json_lines(path: Path, text: str) -> TextTable:
-    found = []
+    objects = []
     # Only newlines end a line: str.splitlines would cut texts at U+2028 and others.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -176,11 +176,11 @@ def _json_lines(path: Path, text: str) -> TextTable:
                 f"Line {number} of '{path.name}' is no JSON object. Each line needs "
                 'one, such as {"file_name": "1.png", "caption": "A cat"}.'
             )
-        found.append(pairs)
+        objects.append(pairs)
     notes, columns, nested, rows = {}, {}, {}, []
-    for pairs in found:
-        headings, said = unique_headings(path, [str(name) for name, _ in pairs])
-        notes.update(dict.fromkeys(said))
+    for pairs in objects:
+        headings, repeats = unique_headings(path, [str(name) for name, _ in pairs])
+        notes.update(dict.fromkeys(repeats))
         row = {}
         for heading, (_, value) in zip(headings, pairs, strict=True):
             text = _text(value)

@@ -28,12 +28,12 @@ def steps(progress: Progress | None, what: str) -> Callable[[int, int], None] | 
 
 @dataclass(frozen=True)
 class Query:
-    """One picture to explain.
+    """One image to explain.
 
     Attributes:
-        kind: "gallery", "generated", "example" (a training picture) or "upload".
-        key: Short text that identifies the picture: equal keys, equal pictures.
-        pixels: The picture as the model saw or made it, uint8, shape (C, H, W).
+        kind: "gallery", "generated", "example" (a training image) or "upload".
+        key: Short text that identifies the image: equal keys, equal images.
+        pixels: The image as the model saw or made it, uint8, shape (C, H, W).
         x_0: The clean example (latents for a latent model), float32, shape
             (C', H', W'); None where it is looked up when the model is asked: stored for
             a gallery sample, the encoding of `pixels` for others.
@@ -42,7 +42,7 @@ class Query:
         facts: What names it: sample id, example id or checksum, under our names; no
             column of a user is among them.
         drawing: How the model drew it; None for an image that it did not draw.
-        inverted: Whether a picture that the model did not draw is given the trajectory
+        inverted: Whether an image that the model did not draw is given the trajectory
             that DDIM inversion finds, which is approximate.
     """
 
@@ -121,7 +121,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a measurement says of one picture.
+    """What a measurement says of one image.
 
     Attributes:
         value: The cost.
@@ -197,25 +197,25 @@ class Uncertainty:
 
 @dataclass(frozen=True)
 class Examples:
-    """The training pictures of a collection.
+    """The training images of a collection.
 
     Attributes:
         table: Metadata, one row per example, indexed by example id.
         caption_columns: The columns to show under a tile, most telling first; none
-            where nothing is known of the pictures.
+            where nothing is known of the images.
     """
 
     table: pd.DataFrame
     caption_columns: tuple[str, ...]
 
     def caption(self, example_id: int) -> list[str]:
-        """Return what stands under a training picture, one line per column."""
+        """Return what stands under a training image, one line per column."""
         row = self.table.loc[example_id]
         lines = [one_line(row[column]) for column in self.caption_columns]
         return lines or [f"Training image {example_id}"]
 
     def names(self) -> list[str]:
-        """Return what each training picture is called in a word, in order."""
+        """Return what each training image is called in a word, in order."""
         if not self.caption_columns:
             return [f"Training image {example_id}" for example_id in self.table.index]
         return self.table[self.caption_columns[0]].astype(str).tolist()

@@ -160,14 +160,14 @@ def check_fields(settings: Any, prefix: str = "", rules: dict | None = None) -> 
         rules: Of its fields; None for those in `RULES`.
 
     Raises:
-        ValueError: If so.
+        ValueError: If a setting has a value that it may not have.
     """
     rules = RULES[type(settings)] if rules is None else rules
     for field in fields(settings):
         value = getattr(settings, field.name)
         if is_dataclass(field.type):
             if type(value) is not field.type:
-                raise ValueError(f"`{prefix}{field.name}` are no settings: {value}.")
+                raise ValueError(f"`{prefix}{field.name}` are not settings: {value}.")
             check_fields(value, f"{prefix}{field.name}.")
         elif not rules[field.name].allows(value):
             raise ValueError(
@@ -200,7 +200,7 @@ def check_classes(config: CollectionConfig, num_classes: int) -> None:
     """Refuse settings that do not go together with the classes of the images.
 
     Raises:
-        ValueError: If so.
+        ValueError: If there are more samples than classes to choose them for.
     """
     samples = config.samples
     if samples.num_candidates and samples.num_samples > num_classes:
@@ -222,7 +222,7 @@ def _model(config: CollectionConfig) -> Iterator[str]:
         return
     if any(width % model.norm_num_groups for width in widths):
         yield (
-            f"The widths {shown} of `model.block_out_channels` are no multiples of "
+            f"The widths {shown} of `model.block_out_channels` are not multiples of "
             f"`model.norm_num_groups`, {model.norm_num_groups}. Change one of them."
         )
     head = model.attention_head_dim
@@ -230,7 +230,7 @@ def _model(config: CollectionConfig) -> Iterator[str]:
     if head and any(w % head for w, a in zip(widths, attends, strict=True) if a):
         yield (
             f"The widths {shown} of `model.block_out_channels`, where there is "
-            f"attention, are no multiples of `model.attention_head_dim`, {head}. "
+            f"attention, are not multiples of `model.attention_head_dim`, {head}. "
             "Change one of them."
         )
     patch = model.patch_size if model.autoencoder == "patch" else 1

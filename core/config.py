@@ -28,7 +28,7 @@ LATER = {"later": True}
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which pictures a model is trained on."""
+    """Which images a model is trained on."""
 
     path: str = "glyphs64.parquet"  # relative to data/, or absolute
     image_size: int = 64  # pixels, square
@@ -141,7 +141,7 @@ class SampleConfig:
     """The gallery that a collection shows first."""
 
     num_samples: int = 48
-    # Pictures drawn to choose these from, those nearest to the training pictures of
+    # Images drawn to choose these from, those nearest to the training images of
     # every subject in turn; 0 keeps the first ones drawn.
     num_candidates: int = 0
     sampler: str = "ddim"
@@ -174,10 +174,10 @@ class RetrainConfig:
 
 @dataclass(frozen=True)
 class RemovalConfig:
-    """Which pictures are left out to see what becomes of a sample (App. J.7)."""
+    """Which images are left out to see what becomes of a sample (App. J.7)."""
 
     methods: tuple[str, ...] = ("ekfac", "trak", "clip")
-    fractions: tuple[float, ...] = (0.1, 0.02)  # of the pictures, most influential
+    fractions: tuple[float, ...] = (0.1, 0.02)  # of the images, most influential
     num_samples: int = 5  # the first of the gallery
     num_random: int = 3  # random removals of each size, the same for all samples
     num_group_controls: int = 2  # random removals as large as a whole group
@@ -186,11 +186,11 @@ class RemovalConfig:
 
 @dataclass(frozen=True)
 class DisjointConfig:
-    """Pairs of models that share no picture, on ever larger parts (Observation 3)."""
+    """Pairs of models that share no image, on ever larger parts (Observation 3)."""
 
-    shares: tuple[float, ...] = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the pictures
+    shares: tuple[float, ...] = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)  # of the images
     # Of the full training's steps, for all sizes: a small part is seen more often, so
-    # that what differs is what the pictures say and not how long they were looked at.
+    # that what differs is what the images say and not how long they were looked at.
     steps: float = 0.5
 
 
@@ -206,7 +206,7 @@ class CollectionConfig:
     gradients: GradientConfig = field(default_factory=GradientConfig)
     samples: SampleConfig = field(default_factory=SampleConfig)
     title: str = ""  # as on pages
-    captions: tuple[str, ...] = ("name",)  # metadata shown under a picture
+    captions: tuple[str, ...] = ("name",)  # metadata shown under an image
     seed: int = 0
 
     def to_dict(self) -> dict:

@@ -165,7 +165,7 @@ def _tiny(config: CollectionConfig) -> CollectionConfig:
 
 
 def _gpu(config: CollectionConfig) -> CollectionConfig:
-    """Return the large sibling: all pictures, a wider model, the paper's draws."""
+    """Return the large sibling: all images, a wider model, the paper's draws."""
     return replace(
         config,
         data=replace(
@@ -312,7 +312,7 @@ def cifar(name: str, data: DataConfig) -> CollectionConfig:
 
 
 def latent(name: str, data: DataConfig) -> CollectionConfig:
-    """Return a model of 4x4 patch latents, as that of Glyphs, for larger pictures."""
+    """Return a model of 4x4 patch latents, as that of Glyphs, for larger images."""
     config = small(name, data)
     glyphs = collection_config("glyphs")
     return replace(
@@ -323,7 +323,7 @@ def latent(name: str, data: DataConfig) -> CollectionConfig:
     )
 
 
-# Name -> (recipe, side of its pictures in pixels)
+# Name -> (recipe, side of its images in pixels)
 RECIPES: dict[str, tuple[Callable, int]] = {
     "quick": (quick, 32),
     "small": (small, 32),
@@ -333,14 +333,14 @@ RECIPES: dict[str, tuple[Callable, int]] = {
 
 
 def recipe_size(recipe: str) -> int:
-    """Return the side of a recipe's pictures in pixels.
+    """Return the side of a recipe's images in pixels.
 
     Raises:
         LookupError: If there is no such recipe.
     """
     if recipe not in RECIPES:
         raise LookupError(
-            f"There is no preset '{recipe}' for your own pictures. Known: "
+            f"There is no preset '{recipe}' for your own images. Known: "
             f"{', '.join(RECIPES)}."
         )
     return RECIPES[recipe][1]

@@ -1,4 +1,4 @@
-"""Collections of a user's own pictures: how each recipe trains, and where it is kept.
+"""Collections of a user's own images: how each recipe trains, and where it is kept.
 
 A collection is made once, from a data set and a recipe; `NAME.json` beside the data set
 then holds its settings, so that every later command needs its name only.
@@ -24,12 +24,12 @@ def check_name(name: str) -> None:
     """Refuse a name that another collection has or that no file should.
 
     Raises:
-        ValueError: If so.
+        ValueError: If the name is taken or not allowed.
     """
     if name in COLLECTIONS:
         raise ValueError(
             f"'{name}' is a collection that comes with this program. Choose another "
-            "name for your pictures."
+            "name for your images."
         )
     if not NAME.allows(name):
         raise ValueError(
@@ -46,12 +46,12 @@ def check_free(config: CollectionConfig) -> None:
     """Refuse a name under which other settings are kept.
 
     Raises:
-        ValueError: If there are.
+        ValueError: If other settings are kept under the name.
     """
     path = own_path(config.name)
     if path.exists() and read_own(path) != config:
         raise ValueError(
-            f"The collection '{config.name}' exists with other pictures or settings. "
+            f"The collection '{config.name}' exists with other images or settings. "
             "Choose another name, change its settings with --set and without --data, "
             f"or remove '{path}' to make it anew."
         )

@@ -143,7 +143,7 @@ def plain_errors(path: Path) -> Iterator[None]:
 
     Raises:
         ValueError: If DuckDB cannot read the file.
-        Error: If the collection is closed or memory runs out; that is no damage.
+        Error: If the collection is closed or memory runs out; that is not damage.
     """
     try:
         yield

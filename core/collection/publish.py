@@ -127,12 +127,12 @@ class CollectionWriter:
         images: Sequence[bytes],
         metadata: Sequence[dict],
     ) -> None:
-        """Store training pictures; all four have length N, in any order.
+        """Store training images; all four have length N, in any order.
 
         Args:
             example_ids: Unique ids; their ascending order is the collection's order.
             labels: Class of each example.
-            images: The pictures' own file bytes.
+            images: The images' own file bytes.
             metadata: Plain JSON values, one dictionary an example.
         """
         columns = zip(example_ids, labels, images, metadata, strict=True)
@@ -176,7 +176,7 @@ class CollectionWriter:
         self._put_chunks(name, BYTES_DTYPE, view.shape, view)
 
     def put_sample(self, sample: Sample, image: bytes, x_0: Any) -> None:
-        """Store a picture of the gallery.
+        """Store an image of the gallery.
 
         Args:
             sample: What made it.
@@ -238,7 +238,7 @@ class CollectionWriter:
         Args:
             path: Its file, open nowhere else in this process.
         """
-        Collection(path).close()  # what is no collection is refused there
+        Collection(path).close()  # what is not a collection is refused there
         self._connection.execute("attach ? as published (read_only)", [str(path)])
         for table in COPIED_TABLES:
             self._connection.execute(

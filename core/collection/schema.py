@@ -138,7 +138,7 @@ BYTES_DTYPE = "bytes"  # of an array that is a file, such as safetensors
 
 @dataclass(frozen=True)
 class Sample:
-    """What made a picture of the gallery.
+    """What made an image of the gallery.
 
     Attributes:
         sample_id: Its number in the gallery.

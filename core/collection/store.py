@@ -1,6 +1,6 @@
 """The collection file: one DuckDB database with all that a collection knows.
 
-Reads published files: pictures, named arrays, gallery samples, precomputed answers,
+Reads published files: images, named arrays, gallery samples, precomputed answers,
 evaluations and the catalogue of shard files. Nothing in a file is a pickle: a value is
 JSON text, an array is little-endian bytes with its dtype and shape. A published file
 never changes, so that readers need no locks.
@@ -92,7 +92,7 @@ class Collection(CheckedFile):
         return np.array([row[0] for row in rows], dtype=np.int64)
 
     def images(self, example_ids: Iterable[int]) -> list[bytes]:
-        """Return the file bytes of training pictures, in the order asked for.
+        """Return the file bytes of training images, in the order asked for.
 
         Raises:
             LookupError: If there is no example of that id.
@@ -113,7 +113,7 @@ class Collection(CheckedFile):
         return [files[i] for i in ids]
 
     def image(self, example_id: int) -> bytes:
-        """Return the file bytes of one training picture."""
+        """Return the file bytes of one training image."""
         return self.images([example_id])[0]
 
     def arrays(self) -> list[str]:
@@ -145,7 +145,7 @@ class Collection(CheckedFile):
         return bytes(data)
 
     def samples(self) -> list[Sample]:
-        """Return what made the pictures of the gallery, in order."""
+        """Return what made the images of the gallery, in order."""
         rows = self._rows(
             "select sample_id, label, seed, sampler, num_steps, guidance_scale, "
             "metadata from samples order by sample_id"
@@ -153,7 +153,7 @@ class Collection(CheckedFile):
         return [Sample(row[0], Drawing(*row[1:6]), json.loads(row[6])) for row in rows]
 
     def sample_image(self, sample_id: int) -> bytes:
-        """Return a gallery picture's PNG bytes.
+        """Return a gallery image's PNG bytes.
 
         Raises:
             LookupError: If the gallery has no such sample.
@@ -169,7 +169,7 @@ class Collection(CheckedFile):
         return self._checked(*rows[0])
 
     def sample_x_0(self, sample_id: int) -> np.ndarray:
-        """Return a gallery picture's clean example or latents, shape (C, H, W)."""
+        """Return a gallery image's clean example or latents, shape (C, H, W)."""
         return self.array(f"samples/{sample_id}/x_0")
 
     def answer(self, sample_id: int, lens: dict) -> StoredAnswer | None:

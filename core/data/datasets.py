@@ -19,17 +19,17 @@ from core.seeds import keyed_seed
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training pictures in a fixed order.
+    """Training images in a fixed order.
 
     Attributes:
         ids: Example ids, shape (N,), int64, unique, ascending.
-        pixels: Pictures, shape (N, C, H, W), uint8.
+        pixels: Images, shape (N, C, H, W), uint8.
         labels: Class of each example, shape (N,), int64.
         class_names: One tuple of label values per class, in label order.
         label_columns: The metadata columns whose combination is the class.
         metadata: One row per example, without the image bytes.
-        encoded: The pictures' own file bytes, as they came.
-        held_out: The classes that none of the pictures is of, ascending.
+        encoded: The images' own file bytes, as they came.
+        held_out: The classes that none of the images is of, ascending.
     """
 
     ids: np.ndarray
@@ -46,7 +46,7 @@ class Dataset:
         return len(self.ids)
 
     def images(self, index=slice(None)) -> Tensor:
-        """Return the pictures at `index` as float32 in [-1, 1], shape (B, C, H, W)."""
+        """Return the images at `index` as float32 in [-1, 1], shape (B, C, H, W)."""
         return torch.from_numpy(self.pixels[index]).float() / 127.5 - 1
 
     def restricted(self, kept: np.ndarray) -> "Dataset":
@@ -139,7 +139,7 @@ def load_dataset(config: DataConfig) -> Dataset:
         table = table.head(config.limit)
     if table.empty:
         raise ValueError(
-            f"No picture of '{path.name}' passes the filters {dict(config.keep)}. "
+            f"No image of '{path.name}' passes the filters {dict(config.keep)}. "
             "Loosen them."
         )
     label_values = list(

@@ -1,8 +1,8 @@
-"""A user's pictures as one parquet file, the same whatever layout they came in.
+"""A user's images as one parquet file, the same whatever layout they came in.
 
-Every picture is made an upright square of the model's size. Examples are numbered in
-the order of the hashes of their pixels, so that the same pictures get the same ids, and
-with them the same scores, from any layout. Pictures stream through: memory holds a few
+Every image is made an upright square of the model's size. Examples are numbered in
+the order of the hashes of their pixels, so that the same images get the same ids, and
+with them the same scores, from any layout. Images stream through: memory holds a few
 hundred at a time.
 """
 
@@ -27,14 +27,14 @@ from core.data.sources.records import Record
 from core.files.images import fit_square, open_picture
 
 ROWS = 256  # read together
-GROUP = 2048  # pictures of a set that are written, and later read, together
+GROUP = 2048  # images of a set that are written, and later read, together
 RESERVED = {"id", "image", "sha256", "source_row"}
 SHOWN = 20  # skipped files that a message lists
 
 
 @dataclass
 class Summary:
-    """What was seen of the pictures of a source.
+    """What was seen of the images of a source.
 
     Attributes:
         count: How many could be read.
@@ -64,7 +64,7 @@ class Summary:
     )
 
     def add(self, record: Record, picture: Image.Image, digest: bytes) -> bool:
-        """Count a picture that could be read; return whether it is to be used."""
+        """Count an image that could be read; return whether it is to be used."""
         label = record.facts.get("label")
         if digest not in self._first:
             self._first[digest] = record.place, label
@@ -87,15 +87,16 @@ class Summary:
         return True
 
     def classes(self) -> dict[str, int]:
-        """Return how many pictures each class has, by its name."""
+        """Return how many images each class has, by its name."""
         return dict(sorted((self.values.get("label") or {}).items()))
 
 
 def picture_of(record: Record) -> Image.Image:
-    """Return a record's picture, upright and in RGB.
+    """Return a record's image, upright and in RGB.
 
     Raises:
-        ValueError: If it is none that can be read, or its source could not get it.
+        ValueError: If it is not an image that can be read, or its source could not
+            get it.
     """
     if record.trouble:
         raise ValueError(record.trouble)
@@ -108,7 +109,7 @@ def picture_of(record: Record) -> Image.Image:
 
 
 def is_grey(picture: Image.Image) -> bool:
-    """Return whether an RGB picture has no colour."""
+    """Return whether an RGB image has no colour."""
     red, green, blue = (np.asarray(band) for band in picture.split())
     return bool((red == green).all() and (green == blue).all())
 
@@ -116,12 +117,12 @@ def is_grey(picture: Image.Image) -> bool:
 def readable(
     records: Iterable[Record], summary: Summary, size: int | None = None
 ) -> Iterator[tuple[Record, Image.Image, bytes]]:
-    """Yield (record, picture, hash of its pixels), and note in `summary` what is met.
+    """Yield (record, image, hash of its pixels), and note in `summary` what is met.
 
     Args:
         records: The source.
         summary: Counts what was read, and lists what could not be.
-        size: Side of the square that each picture is fitted into; None leaves it.
+        size: Side of the square that each image is fitted into; None leaves it.
     """
     for record in records:
         try:
@@ -140,7 +141,7 @@ def inspect(
     progress: Callable[[Iterable], Iterable] = iter,
     drop_duplicates: bool = False,
 ) -> Summary:
-    """Return what is seen of the pictures of a source; a ValueError if nothing is.
+    """Return what is seen of the images of a source; a ValueError if nothing is.
 
     Args:
         records: The source.
@@ -155,11 +156,11 @@ def inspect(
 
 
 def check_any(summary: Summary) -> None:
-    """Raise ValueError if no picture could be read."""
+    """Raise ValueError if no image could be read."""
     if not summary.count:
         place, reason = summary.skipped[0]
         raise ValueError(
-            f"None of {len(summary.skipped)} files could be read as a picture. The "
+            f"None of {len(summary.skipped)} files could be read as an image. The "
             f"first, '{place}': {reason}"
         )
 
@@ -172,17 +173,17 @@ def write_set(
     progress: Callable[[Iterable], Iterable] = iter,
     drop_duplicates: bool = False,
 ) -> tuple[Path, Summary]:
-    """Write the pictures of a source as `NAME-HASH.parquet`.
+    """Write the images of a source as `NAME-HASH.parquet`.
 
     The file appears whole or not at all. Columns: `id`, `image` (file bytes), `sha256`
     of its pixels, `source_row`, and the facts of the records as text. No readable
-    picture is a ValueError.
+    image is a ValueError.
 
     Args:
         records: The source.
         folder: Where the file goes.
         name: Of the data set.
-        size: Side of the pictures, pixels.
+        size: Side of the images, pixels.
         progress: Wraps the loop, to show how far it is.
         drop_duplicates: Whether those with the pixels of an earlier one are left out.
 
@@ -204,7 +205,7 @@ def write_set(
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where a picture was put aside; pictures are numbered in this order.
+    """Where an image was put aside; images are numbered in this order.
 
     Attributes:
         digest: Of its pixels.
@@ -226,9 +227,9 @@ class Place:
 def _put_aside(
     read: Iterable[tuple[Record, Image.Image, bytes]], file: BinaryIO
 ) -> list[Place]:
-    """Write facts and pictures one after the other.
+    """Write facts and images one after the other.
 
-    In memory stays what a picture is numbered by, not the picture.
+    In memory stays what an image is numbered by, not the image.
 
     Returns:
         Where they are, in the order of their numbers.
@@ -247,12 +248,12 @@ def _put_aside(
 def _write_sorted(
     unsorted: BinaryIO, places: list[Place], facts: list[str], made: Path
 ) -> None:
-    """Write the pictures in the order of their places, with ids from 0.
+    """Write the images in the order of their places, with ids from 0.
 
     Args:
         unsorted: Of `_put_aside`.
         places: In order.
-        facts: Names of those that become columns, "" where a picture has none.
+        facts: Names of those that become columns, "" where an image has none.
         made: The parquet file.
     """
     names = free_names(facts, RESERVED)
@@ -287,7 +288,7 @@ def _write_sorted(
 def content_hash(path: Path) -> str:
     """Return 12 hex digits of what a set holds, whatever its bytes on disk."""
     digest, table = hashlib.sha256(), pq.ParquetFile(path)
-    # The hash of the pixels stands for the picture, whose bytes need not be read.
+    # The hash of the pixels stands for the image, whose bytes need not be read.
     columns = [name for name in table.schema_arrow.names if name != "image"]
     for batch in table.iter_batches(ROWS, columns=columns):
         for row in batch.to_pylist():

@@ -7,12 +7,12 @@ from core.columns import joined, parted
 
 
 def group_name(column: str, value: str) -> str:
-    """Return how a group of pictures is called that was left out: "style=noto"."""
+    """Return how a group of images is called that was left out: "style=noto"."""
     return joined(column, "=", value)
 
 
 def control_share(share: float) -> float:
-    """Return the share of the pictures that a group's controls leave out by chance.
+    """Return the share of the images that a group's controls leave out by chance.
 
     Groups of nearly one size, to two digits, have their controls in common.
     """
@@ -24,23 +24,23 @@ def group_members(name: str, table: pd.DataFrame) -> np.ndarray:
 
     Args:
         name: As `group_name` returns it.
-        table: The training pictures' metadata, a row each.
+        table: The training images' metadata, a row each.
 
     Raises:
-        LookupError: If there is no such column, or no picture with that value.
+        LookupError: If there is no such column, or no image with that value.
     """
     column, value = parted(name, "=")
     if column not in table:
         written = (group_name(known, "").removesuffix("=") for known in table.columns)
         raise LookupError(
-            f"The pictures have no column '{column}'. They have {', '.join(written)}."
+            f"The images have no column '{column}'. They have {', '.join(written)}."
         )
     members = (table[column].astype(str) == value).to_numpy()
     if not members.any():
         known = sorted(table[column].astype(str).unique())
         more = f" and {len(known) - 12} more" if len(known) > 12 else ""
         raise LookupError(
-            f"No picture has '{value}' as its {column}. There are "
+            f"No image has '{value}' as its {column}. There are "
             f"{', '.join(known[:12])}{more}."
         )
     return members

@@ -5,9 +5,9 @@ table needs, so that anyone can make it again without training:
 
 - `recipe.json`: settings, samples, draws, versions, seconds; checksums of the tables
   and of itself;
-- `masks.parquet`: which pictures each random subset holds, packed bits;
+- `masks.parquet`: which images each random subset holds, packed bits;
 - `measured.parquet`: costs of the samples in every retrained model;
-- `scores.parquet`: a row per lens and sample: scores of all pictures for the lenses as
+- `scores.parquet`: a row per lens and sample: scores of all images for the lenses as
   the app asks them, and for those that only differ in a setting what they predict for
   the subsets, which is a thirtieth of the room;
 - `pictures.parquet`: samples that models without some pictures drew again;
@@ -41,7 +41,7 @@ LENS = ("method", "measurement", "low", "high", "damping", "num_draws", "variant
 FIGURES = ("lds", "standard_error", "subset_error", "num_samples", "num_subsets")
 CEILING = "retraining"  # in place of a method: the same subsets, another seed
 RANDOM = "random"  # in place of a method: scores, or a removal, that knows nothing
-NOTHING = "none"  # in place of a method: the removal of no picture
+NOTHING = "none"  # in place of a method: the removal of no image
 FEWEST = 3  # subsets that can be ranked at all
 OWN = ""  # in place of a measurement: the method's own, or none
 # What says which retrained model a row is about.
@@ -64,10 +64,10 @@ class Evidence:
 
     Attributes:
         recipe: How it was made: plain values.
-        masks: Which pictures each random subset holds, bool, shape (M, N).
+        masks: Which images each random subset holds, bool, shape (M, N).
         measured: Columns of `MODEL`, `sample_id`, `measurement`, `low`, `high`, `value`
             and `standard_error` (of the shared draws). `kind` is "full", "half" (of
-            the pictures, with number `subset` and `seed`), "removed" (by a `method`, a
+            the images, with number `subset` and `seed`), "removed" (by a `method`, a
             `fraction` of them, for the sample it is `about`) or "disjoint" (`fraction`
             of them, `subset` 0 or 1 of a pair that shares none). Without a whole group
             the kind is "removed" too, `method` names the group (`group_name`) and

@@ -34,7 +34,7 @@ def command_flags(config: CollectionConfig) -> str:
 def untested_finding(config: CollectionConfig) -> str:
     """Return what was not measured of a collection, and the commands that do."""
     sentence = (
-        "How well these scores rank random halves of the pictures was not measured: no "
+        "How well these scores rank random halves of the images was not measured: no "
         "model was trained again on such halves. "
     )
     if config.train.imported:
@@ -45,7 +45,7 @@ def untested_finding(config: CollectionConfig) -> str:
     flags, why = command_flags(config), "Do it with "
     if config.train.start_from:
         why = (
-            "Its model went on from weights that had seen every picture, so only a "
+            "Its model went on from weights that had seen every image, so only a "
             "build that starts anew can be tested"
         )
         if config.name not in COLLECTIONS:

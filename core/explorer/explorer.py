@@ -205,13 +205,13 @@ class Explorer(WithModel):
             progress: Called after every part; may raise to stop.
 
         Raises:
-            ValueError: If a part is asked of what only the whole picture has.
+            ValueError: If a part is asked of what only the whole image has.
         """
         lens = self._measurement(query, measurement, timesteps, region, num_draws)
         facts = MEASUREMENTS[measurement]
         if facts.over == "image" and (timesteps or region):
             raise ValueError(
-                f"The {facts.title.lower()} is that of the whole picture over all "
+                f"The {facts.title.lower()} is that of the whole image over all "
                 "timesteps. Leave out timesteps and region, or choose the measurement "
                 "'elbo'."
             )

@@ -1,6 +1,6 @@
-"""Which training pictures a search leaves, and what to say where none is left.
+"""Which training images a search leaves, and what to say where none is left.
 
-A search is words, matched by CLIP, and facets: values of metadata columns. A picture
+A search is words, matched by CLIP, and facets: values of metadata columns. An image
 has to be among those nearest to the words, and to have one of the wanted values in
 every column where some are wanted. Knows neither models nor pages.
 """
@@ -12,14 +12,14 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 import pandas as pd
 
-MOST_NEAREST = 50  # pictures that match some words
+MOST_NEAREST = 50  # images that match some words
 
 Facets = dict[str, tuple[str, ...]]  # metadata column -> the values that are wanted
 
 
 @dataclass(frozen=True)
 class Found:
-    """The training pictures that a search leaves.
+    """The training images that a search leaves.
 
     Attributes:
         members: Which they are, bool, shape (N,), in the collection's order.
@@ -33,12 +33,12 @@ class Found:
 
     @property
     def size(self) -> int:
-        """How many pictures there are."""
+        """How many images there are."""
         return int(self.members.sum())
 
 
 def num_nearest(num_examples: int) -> int:
-    """Return how many pictures match some words: a tenth, at most `MOST_NEAREST`."""
+    """Return how many images match some words: a tenth, at most `MOST_NEAREST`."""
     return max(min(MOST_NEAREST, num_examples // 10), 1)
 
 
@@ -47,7 +47,7 @@ def read_facets(text: str, table: pd.DataFrame, columns: Iterable[str]) -> Facet
 
     Args:
         text: Anything at all.
-        table: Metadata, one row per picture.
+        table: Metadata, one row per image.
         columns: Those that may be asked about.
 
     Raises:
@@ -58,14 +58,12 @@ def read_facets(text: str, table: pd.DataFrame, columns: Iterable[str]) -> Facet
         known = column in columns and (table[column].astype(str) == value).any()
         if not known:
             raise ValueError(
-                f"No training picture has “{value[:40]}” as “{column[:40]}”, so that "
-                f"was left aside. Choose among {', '.join(columns) or 'no columns'}."
+                f"No training image has “{value[:40]}” as “{column[:40]}”, so that "
+                f"was ignored. Choose among {', '.join(columns) or 'no columns'}."
             )
         facets[column] = (*facets.get(column, ()), value)
     if text and not facets:
-        raise ValueError(
-            f"“{text[:40]}” names no column and value, so it was left aside."
-        )
+        raise ValueError(f"“{text[:40]}” names no column and value, so it was ignored.")
     return {column: tuple(dict.fromkeys(facets[column])) for column in facets}
 
 
@@ -77,26 +75,26 @@ def write_facets(facets: Facets) -> str:
 def search(
     table: pd.DataFrame, facets: Facets, words: str, nearest: Iterable[int]
 ) -> Found:
-    """Return the pictures that are left.
+    """Return the images that are left.
 
     Args:
         table: Metadata, indexed by example id.
         facets: What is wanted of it; empty wants nothing.
         words: What is searched for; "" for nothing.
-        nearest: Example ids of the pictures nearest to the words.
+        nearest: Example ids of the images nearest to the words.
     """
     members = np.ones(len(table), dtype=bool)
     for column, values in facets.items():
         members &= table[column].astype(str).isin(values).to_numpy()
     named = "; ".join(" or ".join(values) for values in facets.values())
     of = f" of ‘{named}’" if named else ""
-    empty = f"No picture is all of ‘{named}’. Leave one of these out."
+    empty = f"No image is all of ‘{named}’. Leave one of these out."
     conditions = [named] if named else []
     if words:
         near = table.index.isin(list(nearest))
         members &= near
         empty = (
-            f"No picture{of} matches “{words}”: none is among the {near.sum():,} that "
+            f"No image{of} matches “{words}”: none is among the {near.sum():,} that "
             "CLIP finds nearest to these words. Try other words, or fewer conditions."
         )
         conditions.append(f"nearest to “{words}”")

@@ -1,7 +1,7 @@
-"""What leaving out a whole group of training pictures would change.
+"""What leaving out a whole group of training images would change.
 
 The predicted change of a group is the sum of its members' scores over N, the number of
-training pictures (Eq. 6); its error is `core.answers.Uncertainty`'s business. Says who
+training images (Eq. 6); its error is `core.answers.Uncertainty`'s business. Says who
 is in a group and what is to be compared with what. Knows neither models nor pages.
 """
 
@@ -24,9 +24,9 @@ NUM_RANDOM = 200  # random groups that a group is compared with
 
 
 def facets(table: pd.DataFrame) -> list[str]:
-    """Return the columns of metadata that divide the pictures into groups.
+    """Return the columns of metadata that divide the images into groups.
 
-    Not those that say the same of every picture, tell nearly all pictures apart, or
+    Not those that say the same of every image, tell nearly all images apart, or
     divide them as another column does; of such, words are kept rather than numbers.
     """
     dividing, known = [], []
@@ -176,7 +176,7 @@ class Calibrated:
         high: Its upper end.
         tested: Whether predictions as large as this one were tested.
         explained: Share of the variance of measured changes that such values explain,
-            where halves of the pictures were left out; may be negative.
+            where halves of the images were left out; may be negative.
     """
 
     value: float

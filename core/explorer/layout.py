@@ -1,7 +1,7 @@
-"""Where pictures lie on a map: those whose embeddings are alike lie near each other.
+"""Where images lie on a map: those whose embeddings are alike lie near each other.
 
 t-SNE (van der Maaten and Hinton 2008) of the first principal components. However many
-pictures there are, at most `LANDMARKS` of them are arranged by it; each other one lies
+images there are, at most `LANDMARKS` of them are arranged by it; each other one lies
 between the landmarks that it is most like, so that a large map takes hardly longer than
 a small one. Nothing here depends on chance. Knows neither models nor pages.
 """
@@ -14,10 +14,10 @@ from core.answers import Progress
 
 LANDMARKS = 2000
 COMPONENTS = 50  # principal components that are compared
-PERPLEXITY = 30  # of t-SNE: about how many neighbours a picture keeps
-ITERATIONS = 500  # of t-SNE, after 250 that gather the pictures
-NEAREST = 5  # landmarks that place another picture
-BLOCK = 4096  # pictures placed at a time
+PERPLEXITY = 30  # of t-SNE: about how many neighbours an image keeps
+ITERATIONS = 500  # of t-SNE, after 250 that gather the images
+NEAREST = 5  # landmarks that place another image
+BLOCK = 4096  # images placed at a time
 
 
 def principal_components(vectors: np.ndarray, count: int) -> np.ndarray:
@@ -33,7 +33,7 @@ def principal_components(vectors: np.ndarray, count: int) -> np.ndarray:
 
 
 def arranged(vectors: np.ndarray, progress: Progress | None = None) -> np.ndarray:
-    """Return where pictures lie on a map, shape (N, 2).
+    """Return where images lie on a map, shape (N, 2).
 
     Args:
         vectors: Their embeddings, shape (N, D).
@@ -84,13 +84,13 @@ def _tsne(components: np.ndarray, progress: Progress | None) -> np.ndarray:
 
 
 def place(positions: np.ndarray, likeness: np.ndarray) -> np.ndarray:
-    """Return where another picture would lie, shape (2,).
+    """Return where another image would lie, shape (2,).
 
-    In the middle (the median, which one far away cannot move) of the pictures that it
-    is most like; where one is the same picture, there.
+    In the middle (the median, which one far away cannot move) of the images that it
+    is most like; where one is the same image, there.
 
     Args:
-        positions: Of the pictures of the map, shape (N, 2).
+        positions: Of the images of the map, shape (N, 2).
         likeness: How like each of them it is, 1 for the same, shape (N,).
     """
     nearest = np.argsort(-likeness, kind="stable")[:NEAREST]
@@ -102,7 +102,7 @@ def place(positions: np.ndarray, likeness: np.ndarray) -> np.ndarray:
 def _between(
     components: np.ndarray, landmarks: np.ndarray, arranged: np.ndarray
 ) -> np.ndarray:
-    """Return where pictures lie between the landmarks that they are most like."""
+    """Return where images lie between the landmarks that they are most like."""
     squares = (
         np.square(components).sum(1)[:, None]
         - 2 * components @ landmarks.T

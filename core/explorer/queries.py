@@ -43,11 +43,11 @@ class Queries(Facts):
         if example_id not in self.examples.table.index:
             ids = self.examples.table.index
             raise LookupError(
-                f"There is no training picture {example_id} in '{self.name}'. Ids run "
+                f"There is no training image {example_id} in '{self.name}'. Ids run "
                 f"from {ids.min()} to {ids.max()}, with gaps."
             )
         label = int(self._labels[example_id])
-        words = [f"Training picture {example_id}"]
+        words = [f"Training image {example_id}"]
         if self.examples.caption_columns:
             words.append(", ".join(self.examples.caption(example_id)))
         return Query(
@@ -68,7 +68,7 @@ class Queries(Facts):
         """
         check_label(label, self.class_names())
         digest, frames = hashlib.sha256(data).hexdigest()[:16], frames_note(data)
-        words = ["Your picture", frames, f"measured as {self.class_words(label)}"]
+        words = ["Your image", frames, f"measured as {self.class_words(label)}"]
         return Query(
             "upload",
             f"upload-{digest}-{label}",
@@ -89,16 +89,16 @@ class Queries(Facts):
         """Return where the steps that drew a query come from, in one sentence."""
         if query.drawn:
             return (
-                "The picture is drawn again from its seed to get the steps in which it "
+                "The image is drawn again from its seed to get the steps in which it "
                 "was drawn."
             )
         if query.inverted:
             return (
-                "The model did not draw this picture: its steps were found by DDIM "
+                "The model did not draw this image: its steps were found by DDIM "
                 "inversion and are approximate."
             )
         return (
-            "The model did not draw this picture, so there are no steps in which it "
+            "The model did not draw this image, so there are no steps in which it "
             "was drawn."
         )
 
@@ -129,6 +129,6 @@ class Queries(Facts):
             )
         if not by_method and query.drawn and query.drawing.sampler == "ddim":
             raise ValueError(
-                "DDIM draws without noise, so the steps that drew this picture have no "
+                "DDIM draws without noise, so the steps that drew this image have no "
                 "probability. Draw it with DDPM, or choose another measurement."
             )

@@ -80,7 +80,7 @@ def run(collection: str, root: Path | None) -> dict:
             upload(page)
             start = time.perf_counter()
             page.get_by_role("button", name="Ask about it").click()
-            took["upload"] = until_full(2, "Your picture")
+            took["upload"] = until_full(2, "Your image")
 
             start = time.perf_counter()
             page.goto(f"{link}&sample=1&lenses={FOUR}")

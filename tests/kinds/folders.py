@@ -126,6 +126,6 @@ CASES = [
         "folders",
         "nothing at all",
         lambda folder: folder,
-        refused="No pictures were found",
+        refused="No images were found",
     ),
 ]

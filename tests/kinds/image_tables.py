@@ -135,7 +135,7 @@ COLUMNS = [
         IMAGES,
         says=(
             "1 file beside parquet files that hold images, not read: '1.png'.",
-            "1 table beside images that are no files, not read: 'list.csv'.",
+            "1 table beside images that are not files, not read: 'list.csv'.",
         ),
     ),
     Case(
@@ -151,7 +151,7 @@ COLUMNS = [
         "images in tables",
         "only columns of other things",
         parquet({"a": [1], "b": ["x"]}, "set.parquet"),
-        refused="No pictures were found in 'set', which holds 'set.parquet'.",
+        refused="No images were found in 'set', which holds 'set.parquet'.",
     ),
     Case(
         "images in tables",

@@ -233,7 +233,7 @@ CASES = [
         "another table that is damaged",
         beside({"metadata.csv": CSV, "old.jsonl": "[1\n"}),
         BOTH,
-        says=("A table is not used. Line 1 of 'old.jsonl' is no JSON object.",),
+        says=("A table is not used. Line 1 of 'old.jsonl' is not a JSON object.",),
     ),
     Case(
         KIND,
@@ -321,7 +321,7 @@ CASES = [
     told(
         "metadata in another encoding",
         table("metadata.csv", CSV.replace("cat", "chât").encode("latin-1")),
-        "'metadata.csv' is no UTF-8 text. Save it again, as UTF-8.",
+        "'metadata.csv' is not UTF-8 text. Save it again, as UTF-8.",
     ),
     told(
         "a quotation mark that is not closed",
@@ -330,14 +330,14 @@ CASES = [
         "quotation mark that is not closed)",
     ),
     told(
-        "a line that is no JSON object",
+        "a line that is not a JSON object",
         table("metadata.jsonl", JSONL + '["3.png"]\n'),
-        "Line 3 of 'metadata.jsonl' is no JSON object.",
+        "Line 3 of 'metadata.jsonl' is not a JSON object.",
     ),
     told(
         "lines of JSON within each other a thousand times",
         table("metadata.jsonl", "[" * 100_000 + "\n"),
-        "Line 1 of 'metadata.jsonl' is no JSON object.",
+        "Line 1 of 'metadata.jsonl' is not a JSON object.",
     ),
     told(
         "parquet that is none",

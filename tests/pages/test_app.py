@@ -286,7 +286,7 @@ def test_training_picture_has_no_trajectory_until_one_is_found(
     example = str(first_example(tiny_collection))
     link = {"example": example, "lenses": "ekfac.trajectory"}
     app = wait_for_jobs(open_app(tiny_collection, monkeypatch, **link))
-    assert "did not draw this picture" in app.warning[0].value
+    assert "did not draw this image" in app.warning[0].value
     app = wait_for_jobs(app.toggle(key="inverted").set_value(True).run())
     assert address(app)["inverted"] == "1"
     assert not app.warning and "approximate" in words(app)
@@ -305,7 +305,7 @@ def test_training_picture_is_answered_by_the_queue(tiny_collection, monkeypatch)
     example = open_explorer("glyphs", tiny_collection).examples.table.index[3]
     app = open_app(tiny_collection, monkeypatch, example=str(example))
     wait_for(app, "How to read this")
-    assert f"Training picture {example}" in words(app)
+    assert f"Training image {example}" in words(app)
 
 
 def test_generated_picture_is_answered_by_the_queue(tiny_collection, monkeypatch):
@@ -368,7 +368,7 @@ def test_waiting_visitor_sees_the_place_in_line_and_can_cancel(
     [
         ({"sample": "abc"}, "not a whole number"),
         ({"sample": "9999"}, "9999"),
-        ({"example": "-1"}, "no training picture"),
+        ({"example": "-1"}, "no training image"),
         ({"seed": "1", "steps": "100000"}, "100000 steps"),
         ({"seed": "1", "guidance": "nan"}, "guidance nan"),
         ({"seed": "-5"}, "seed"),
@@ -514,7 +514,7 @@ def test_evidence_about_groups_alone_is_shown(tiny_collection, tmp_path, monkeyp
     write_evidence(evidence_folder(root, explorer.config), alone)
     app = open_app(root, monkeypatch, "pages/evidence.py")
     assert not app.exception and len(app.info) == 1
-    assert "random halves of the pictures was not measured" in app.info[0].value
+    assert "random halves of the images was not measured" in app.info[0].value
     summary = group_summary(make_table(alone, "groups", "loss"))
     assert text(groups.group_finding(summary, "loss")) in words(app)
     assert "3 retrained without a whole group" in words(app)

@@ -102,7 +102,7 @@ def test_tile_opens_its_details_and_can_be_asked_about(page, address):
     playwright.expect(dialog.get_by_text("rank").first).to_be_visible()
     dialog.get_by_role("button", name="Ask about this one").click()
     page.wait_for_url("**example=*")
-    playwright.expect(page.get_by_text("Training picture").first).to_be_visible()
+    playwright.expect(page.get_by_text("Training image").first).to_be_visible()
     playwright.expect(strip(page, "Made it more likely").first).to_be_visible()
 
 
@@ -130,7 +130,7 @@ def test_upload_is_answered(page, address):
     })
     page.get_by_text("mine.png").wait_for()
     page.get_by_role("button", name="Ask about it").click()
-    playwright.expect(page.get_by_text("Your picture").first).to_be_visible()
+    playwright.expect(page.get_by_text("Your image").first).to_be_visible()
     playwright.expect(strip(page, "Made it more likely").first).to_be_visible()
     assert pictures_loaded(strip(page, "Most similar"))
 

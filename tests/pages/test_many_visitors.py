@@ -151,7 +151,7 @@ def test_one_visit_asks_several_questions(server, tiny_explorer):
     assert visitor.upload(images.png(pixels)) == 204
     visitor.submit_upload()
     assert is_answered("upload=") and scores() != before
-    assert "Your picture" in visitor.texts.replace("\\", "")
+    assert "Your image" in visitor.texts.replace("\\", "")
     assert not visitor.errors
     visitor.close()
 

@@ -88,12 +88,12 @@ def test_search_that_finds_nothing_says_why(tiny_collection, monkeypatch):
     far = next(v for v in table[column] if v not in set(table.loc[near, column]))
     link = {"sample": "0", "words": "zebra", "only": f"{column}={far}"}
     app = wait_for_jobs(open_app(tiny_collection, monkeypatch, PAGE, **link))
-    said = f"No picture of ‘{far}’ matches “zebra”"
+    said = f"No image of ‘{far}’ matches “zebra”"
     assert not app.exception and len(app.info) == 1
     assert said in app.info[0].value.replace("\\", "")
     link = {"sample": "0", "only": "magic=1"}
     app = wait_for_jobs(open_app(tiny_collection, monkeypatch, PAGE, **link))
-    assert len(app.info) == 1 and "left aside" in app.info[0].value
+    assert len(app.info) == 1 and "was ignored" in app.info[0].value
 
 
 def test_table_of_the_marked_holds_their_scores(tiny_explorer):

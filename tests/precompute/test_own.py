@@ -123,7 +123,7 @@ def test_settings_are_kept_under_a_name(sets, tmp_path):
     dataset = load_dataset(made.data)
     assert dataset.class_names == (("automobile",), ("horse",))
     assert len(dataset) == 4 and made.data.channels == 3
-    with pytest.raises(ValueError, match="exists with other pictures or settings"):
+    with pytest.raises(ValueError, match="exists with other images or settings"):
         make_own("mine", path, "small", selection, [])
     with pytest.raises(ValueError, match="Omit --preset"):
         named_config("mine", "tiny")
@@ -231,7 +231,7 @@ def test_inspect_data_says_what_is_there(tmp_path, monkeypatch, capsys):
     (root / "broken.png").write_bytes(b"\x89PNG")
     assert run(monkeypatch, "inspect-data", root) == 0
     said = capsys.readouterr().out
-    assert "layout: Picture files\npictures: 20\nsizes: 32x32\n" in said
+    assert "layout: Image files\npictures: 20\nsizes: 32x32\n" in said
     assert "classes: 8: airplane 1, automobile 2" in said
     assert "skipped: 1\n  broken.png: " in said
     assert run(monkeypatch, "inspect-data", tmp_path / "nothing") == 1

@@ -1,4 +1,4 @@
-"""Pictures as users have them: one function that finds out what lies at a path.
+"""Images as users have them: one function that finds out what lies at a path.
 
 `find_source` decides by content which of the known layouts a file or a folder has, and
 returns a `Source` whose records are read one at a time, so that memory stays flat

@@ -165,7 +165,7 @@ def checked_parts(path: Path, entry: Entry) -> tuple[str, ...]:
     """Return the folders and the name of an entry, as a disk can hold them.
 
     Raises:
-        PackedError: If it is no plain file or folder, or its name leads elsewhere.
+        PackedError: If it is not a plain file or folder, or its name leads elsewhere.
     """
     if entry.kind not in (FILE, FOLDER) or entry.size < 0:
         why = (

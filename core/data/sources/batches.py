@@ -1,4 +1,4 @@
-"""Pictures packed into few files, as CIFAR and ArtBench are published."""
+"""Images packed into few files, as CIFAR and ArtBench are published."""
 
 import re
 from collections.abc import Iterator
@@ -134,7 +134,7 @@ def labelled(labels, names: list[str] | None, path: Path) -> list[str]:
         whole = False
     if not whole:
         raise ValueError(
-            f"'{path.name}' has labels that are no whole numbers. Save it again with "
+            f"'{path.name}' has labels that are not whole numbers. Save it again with "
             "the number of each class, counted from 0."
         )
     if names is None:

@@ -86,7 +86,7 @@ def below(folder: Path, depth: int | None = None) -> Below:
             elif entry.is_symlink():
                 links.extend([inner] * deeper)
             else:
-                _leave_out(listing, folder, inner, "it is no file and no folder")
+                _leave_out(listing, folder, inner, "it is neither a file nor a folder")
     listing.files.sort()
     return listing
 
@@ -101,7 +101,7 @@ def _follow(folder, link, around, visited, listing, waiting) -> None:
         return listing.files.append(link)
     who = target.st_dev, target.st_ino
     if not stat.S_ISDIR(target.st_mode):
-        return _leave_out(listing, folder, link, "it is no file and no folder")
+        return _leave_out(listing, folder, link, "it is neither a file nor a folder")
     if who in around:
         return _leave_out(listing, folder, link, "it links to a folder around this one")
     if who in visited:

@@ -158,7 +158,7 @@ def check_expansion(path: Path, unpacked: int, most: int | None = None) -> None:
         most: Bytes that it may unpack to; None finds out.
 
     Raises:
-        PackedError: If it does.
+        PackedError: If it unpacks to more.
     """
     if most is None:
         most = max(SMALL, TIMES * path.stat().st_size)

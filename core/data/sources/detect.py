@@ -23,12 +23,12 @@ DEPTH = 3  # folders within folders that are searched for batches and tables
 KNOWN = (
     "CIFAR or ArtBench batches (Python or binary), MNIST-like IDX files, a Hugging "
     "Face data set saved to disk, parquet files with an 'image' column, or folders of "
-    "picture files"
+    "image files"
 )
 
 
 def find_source(path: Path, allow_outside: bool = False) -> Source:
-    """Return the pictures at a path.
+    """Return the images at a path.
 
     Where the path names a split, as `t10k-images-idx3-ubyte` and a folder `val` do,
     that one is meant unless another is asked for.
@@ -49,7 +49,7 @@ def find_source(path: Path, allow_outside: bool = False) -> Source:
 
 
 def source_at(path: Path, allow_outside: bool) -> Source:
-    """Return the pictures at a path, as `find_source` does before it asks for splits.
+    """Return the images at a path, as `find_source` does before it asks for splits.
 
     Raises:
         FileNotFoundError: If nothing is there.
@@ -59,7 +59,7 @@ def source_at(path: Path, allow_outside: bool) -> Source:
     if not path.exists():
         raise FileNotFoundError(
             f"There is nothing at '{path}'. Give the path of a folder, an archive or a "
-            "parquet file with pictures."
+            "parquet file with images."
         )
     if path.is_file():
         source = parquet_files(path, allow_outside) or packed_file(path)
@@ -94,7 +94,7 @@ def source_at(path: Path, allow_outside: bool) -> Source:
         entries = sorted(entry.name for entry in path.iterdir())
         notes = [f"{note} " for note in below(path).notes()]
         raise ValueError(
-            f"No pictures were found in '{path.name}', which holds "
+            f"No images were found in '{path.name}', which holds "
             f"{listed(entries, 8) or 'nothing'}. {''.join(notes)}Expected {KNOWN}."
         )
     return source
@@ -115,7 +115,7 @@ def images_in_files(path: Path, allow_outside: bool) -> Source | None:
 
 
 def with_tables_named(source: Source) -> Source:
-    """Return a source whose images are no files, with the tables that it cannot use."""
+    """Return a source whose images are not files, with the tables it cannot use."""
     if source.path.is_file():
         return source
     unread = [
@@ -127,7 +127,7 @@ def with_tables_named(source: Source) -> Source:
     if not unread:
         return source
     note = (
-        f"{count_of(len(unread), 'table')} beside images that are no files, not read: "
+        f"{count_of(len(unread), 'table')} beside images that are not files, not read: "
         f"{listed(unread)}."
     )
     return replace(source, notes=(*source.notes, note))

@@ -87,7 +87,7 @@ def _image_files(
     if art is not None:
         notes += art.notes((places.facts(file), file.name) for file in places.files)
     return Source(
-        "Picture files" if art is None else "ArtBench-10, picture files",
+        "Image files" if art is None else "ArtBench-10, image files",
         folder,
         read,
         tuple(sorted(classes)),

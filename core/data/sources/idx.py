@@ -60,7 +60,7 @@ def idx_files(folder: Path, only: Path | None = None) -> Source | None:
 
 
 def idx_header(path: Path) -> tuple[int, ...] | None:
-    """Return the shape of the uint8 array in an IDX file, None if it is none."""
+    """Return the shape of the uint8 array in an IDX file, None for another."""
     try:
         with Unpacked(path) as file:
             return _shape(file)

@@ -118,7 +118,7 @@ def image_table(
     if not columns:
         raise ValueError(
             f"'{path.name}' has the columns {listed(headings, 8) or 'none'}; none "
-            "holds pictures. Name the column with their file bytes 'image'."
+            "holds images. Name the column with their file bytes 'image'."
         )
     left_out = [
         headings[number]

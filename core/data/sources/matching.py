@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable
 
 # Headings of a column that names image files, the likeliest first; letter case and
-# all that is no letter or digit do not count.
+# all that is neither a letter nor a digit do not count.
 FILE_COLUMNS = (
     "filename", "imagefilename", "file", "filepath", "imagefile", "imagepath",
     "imagename", "image", "img", "picture", "photo", "path", "name", "id",

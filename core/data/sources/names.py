@@ -20,7 +20,7 @@ BOMS = (
 def decoded(data: bytes) -> str:
     """Return the text in a file: UTF-8, or what the mark at its beginning says.
 
-    Bytes that are no such text are a UnicodeDecodeError.
+    Bytes that are not such text are a UnicodeDecodeError.
     """
     for mark, encoding in BOMS:
         if data.startswith(mark):

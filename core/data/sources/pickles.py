@@ -174,7 +174,7 @@ def unpickled(path: Path) -> dict:
         ) from None
     except Exception as error:  # a damaged pickle raises nearly anything
         raise ValueError(
-            f"'{path.name}' is no whole pickle of a batch ({_why(error)}). Get the "
+            f"'{path.name}' is not a whole pickle of a batch ({_why(error)}). Get the "
             "file again."
         ) from None
     raise ValueError(

@@ -1,4 +1,4 @@
-"""One picture of a source and what is known of it; which of them are wanted."""
+"""One image of a source and what is known of it; which of them are wanted."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ import numpy as np
 
 from core.data.sources.names import decoded, plain_text
 
-# Folder names that say which split pictures belong to, as Hugging Face reads them.
+# Folder names that say which split images belong to, as Hugging Face reads them.
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
@@ -29,10 +29,10 @@ def is_hidden(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Record:
-    """A picture as it lies in a source.
+    """An image as it lies in a source.
 
     Attributes:
-        image: The bytes of a picture file, or uint8 pixels of shape (H, W, C).
+        image: The bytes of an image file, or uint8 pixels of shape (H, W, C).
         facts: What is known of it; text by column, such as "label" or "artist".
         place: Where it lies, for messages.
         trouble: Why it cannot be read, in a sentence; "" where its bytes say so.
@@ -51,7 +51,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Source:
-    """Where pictures come from.
+    """Where images come from.
 
     Attributes:
         layout: Name of the layout, for people.
@@ -118,7 +118,7 @@ def _check(split, keep, index, seen, passed, columns) -> None:
     for column in keep:
         if column not in columns:
             raise ValueError(
-                f"No picture has a column '{column}' to select by. There are: "
+                f"No image has a column '{column}' to select by. There are: "
                 f"{', '.join(sorted(columns)) or 'none'}."
             )
     if not passed:
@@ -126,12 +126,12 @@ def _check(split, keep, index, seen, passed, columns) -> None:
         conditions = "; ".join(f"{c} = {' or '.join(v)}" for c, v in keep.items())
         conditions = f" with {conditions}" if conditions else ""
         raise ValueError(
-            f"No picture is in split '{split}'{conditions}. "
+            f"No image is in split '{split}'{conditions}. "
             f"Splits that were found: {splits}. Ask for another one."
         )
     if index and max(index) >= passed:
         raise ValueError(
-            f"The index file asks for picture {max(index)}, counted from 0, of "
+            f"The index file asks for image {max(index)}, counted from 0, of "
             f"{passed} that pass the filters. Check the filters it was made for."
         )
 
@@ -140,13 +140,13 @@ def read_index(path: Path) -> list[int]:
     """Return the positions in an index file: one whole number a line.
 
     Raises:
-        ValueError: If it is no text, a line is something else, or a number comes twice.
+        ValueError: If it is not text, or a line is not a number or comes twice.
     """
     try:
         text = decoded(path.read_bytes())
     except UnicodeDecodeError:
         raise ValueError(
-            f"'{path.name}' is no text. An index file has one position a line."
+            f"'{path.name}' is not text. An index file has one position a line."
         ) from None
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line]

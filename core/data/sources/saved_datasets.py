@@ -75,7 +75,9 @@ def _json(path: Path) -> dict:
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict):
-        raise ValueError(f"'{path}' is missing or no JSON. Save the data set again.")
+        raise ValueError(
+            f"'{path}' is missing or is not JSON. Save the data set again."
+        )
     return content
 
 
@@ -83,7 +85,7 @@ def _listed_in(path: Path, name: str, kind: type) -> list:
     """Return a list in a JSON file.
 
     Raises:
-        ValueError: If it is none, or holds something of another kind.
+        ValueError: If the entry is not a list, or holds something of another kind.
     """
     entries = _json(path).get(name, [])
     if not isinstance(entries, list) or not all(isinstance(f, kind) for f in entries):

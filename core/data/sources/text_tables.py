@@ -1,6 +1,6 @@
 """Small tables as people write them: CSV, TSV, JSON lines, parquet; every cell as text.
 
-Knows nothing of images. What a table holds that is no text is named, never dropped in
+Knows nothing of images. What a table holds that is not text is named, never dropped in
 silence.
 """
 
@@ -54,7 +54,7 @@ def read_table(path: Path) -> TextTable:
             return _json_lines(path, decoded(path.read_bytes()))
         return _parquet(path)
     except UnicodeDecodeError:
-        reason = "is no UTF-8 text"
+        reason = "is not UTF-8 text"
     except csv.Error as error:
         reason = f"could not be read as a table ({error})"
     except (pa.ArrowException, OSError):
@@ -173,7 +173,7 @@ def _json_lines(path: Path, text: str) -> TextTable:
             pairs = None
         if not isinstance(pairs, _Pairs):
             raise ValueError(
-                f"Line {number} of '{path.name}' is no JSON object. Each line needs "
+                f"Line {number} of '{path.name}' is not a JSON object. Each line needs "
                 'one, such as {"file_name": "1.png", "caption": "A cat"}.'
             )
         objects.append(pairs)

@@ -71,7 +71,7 @@ def test_bad_settings_get_a_sentence(tmp_path):
     pd.DataFrame({"id": [1], "image": [encoded(halves())]}).to_parquet(path)
     with pytest.raises(ValueError, match="has no column 'group', 'style'; it has 'id'"):
         load_dataset(DataConfig(path=str(path)))
-    with pytest.raises(ValueError, match="No picture of 'glyphs64.parquet' passes"):
+    with pytest.raises(ValueError, match="No image of 'glyphs64.parquet' passes"):
         load_dataset(DataConfig(keep=(("style", ("nobody",)),)))
 
 

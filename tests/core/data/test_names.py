@@ -171,7 +171,7 @@ def test_pipes_and_closed_folders_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", closed)
     source = find_source(tmp_path)
     assert [record.place for record in source.read()] == ["cat/1.png"]
-    assert "Left out: 'pipe.png' (it is no file and no folder)." in source.notes
+    assert "Left out: 'pipe.png' (it is neither a file nor a folder)." in source.notes
     assert "Left out: 'closed' (Permission denied)." in source.notes
 
 
@@ -377,7 +377,7 @@ def test_a_folder_called_test_with_all_splits_means_its_training_images(tmp_path
 
 def test_a_split_that_was_asked_for_is_not_replaced(tmp_path):
     path = alone_batch(tmp_path / "in")
-    with pytest.raises(ValueError, match="No picture is in split 'train'"):
+    with pytest.raises(ValueError, match="No image is in split 'train'"):
         inspect_data(path, Selection("train"))
 
 

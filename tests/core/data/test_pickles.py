@@ -123,7 +123,7 @@ def filling(name: bytes) -> bytes:
 
 RECORDS = np.zeros(2, [("a", "O"), ("b", "i8")])
 HUGE = pickle.dumps({"data": DATA}, 2).replace(b"M\x00\x0c", b"J\xff\xff\xff\x7f")
-BROKEN = "is no whole pickle of a batch"
+BROKEN = "is not a whole pickle of a batch"
 ATTACKS = {
     "command": (Runs(os.system, "touch hacked"), "asks for 'posix.system'"),
     "in a batch": ({"data": Runs(os.system, "touch x")}, "asks for 'posix.system'"),
@@ -183,8 +183,8 @@ def _again(folder) -> dict:
 @pytest.mark.parametrize(
     "labels, said",
     {
-        "halves": ([0.5, 1, 2, 3], "no whole numbers"),
-        "nothing": ([None] * 4, "no whole numbers"),
+        "halves": ([0.5, 1, 2, 3], "not whole numbers"),
+        "nothing": ([None] * 4, "not whole numbers"),
         "too few": ([1, 2], "4 images and 2 values"),
         "unnamed": ([1, 2, 3, 10], "the class number 10, but only 10 classes"),
         "negative": ([1, 2, 3, -1], "the class number -1, but only 10 classes"),

@@ -291,7 +291,7 @@ def no_column(folder):
 
 WRONG = {
     lambda folder: folder / "nothing": "There is nothing at",
-    damaged_batch: "'data_batch_2' is no whole pickle of a batch",
+    damaged_batch: "'data_batch_2' is not a whole pickle of a batch",
     short_records: "'data_batch_2.bin' has 12,291 bytes, no whole number of records",
     unnamed_class: "only 1 classes have names",
     short_idx: "does not hold the 4x28x28 values",
@@ -301,7 +301,7 @@ WRONG = {
     texts: "which holds 'a.doc'. Expected CIFAR",
     damaged_archive: "could not be unpacked",
     unnamed_files: "It needs 'file_name'",
-    no_column: "'a.parquet' has the columns 'a'; none holds pictures",
+    no_column: "'a.parquet' has the columns 'a'; none holds images",
 }
 
 
@@ -316,12 +316,12 @@ def test_wishes_that_nothing_meets(tmp_path):
     path = layouts.cifar_python(tmp_path)
     with pytest.raises(ValueError, match=r"split 'validation'.*found: test, train"):
         read(path, "validation")
-    with pytest.raises(ValueError, match="No picture has a column 'artist'"):
+    with pytest.raises(ValueError, match="No image has a column 'artist'"):
         read(path, keep={"artist": ("x",)})
     with pytest.raises(ValueError, match="picture 20, counted from 0, of 20"):
         read(path, index=[0, 20])
     wrong = {b"1\nx\n": "Line 2", b"1\n1\n": "twice", b"": "is empty"}
-    wrong[b"\xff\x00\x81"] = "^'index' is no text. An index file has one position a li"
+    wrong[b"\xff\x00\x81"] = "^'index' is not text. An index file has one position a"
     for content, said in wrong.items():
         (tmp_path / "index").write_bytes(content)
         with pytest.raises(ValueError, match=said):

@@ -320,7 +320,7 @@ def test_what_cannot_be_retrained_has_no_command():
     """A model from elsewhere; one's own that went on from weights."""
     config = collection_config("fashion2", "tiny")
     train = {"trained elsewhere": {"imported": "a folder"}}
-    train["seen every picture"] = {"start_from": "w.safetensors"}
+    train["seen every image"] = {"start_from": "w.safetensors"}
     for why, changed in train.items():
         own = replace(config, name="mine", train=replace(config.train, **changed))
         said = untested.untested_finding(own)

@@ -184,7 +184,7 @@ def test_mistakes_get_one_sentence(tiny_collection, tiny_explorer):
     """What was wrong, what was expected, what to do next."""
     with pytest.raises(LookupError, match="no collection 'nope'; there is 'glyphs'"):
         open_explorer("nope", tiny_collection)
-    with pytest.raises(LookupError, match="There is no training picture 999999"):
+    with pytest.raises(LookupError, match="There is no training image 999999"):
         tiny_explorer.query_from_example(999999)
     with pytest.raises(ValueError, match="could not be read as an image"):
         tiny_explorer.query_from_upload(b"not a picture")

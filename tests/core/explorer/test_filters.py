@@ -45,11 +45,11 @@ def test_nothing_found_says_why():
     found = filters.search(TABLE, {"style": ("noto",)}, "zebra", [6, 9])
     assert not found.size
     assert found.empty == (
-        "No picture of ‘noto’ matches “zebra”: none is among the 2 that CLIP finds "
+        "No image of ‘noto’ matches “zebra”: none is among the 2 that CLIP finds "
         "nearest to these words. Try other words, or fewer conditions."
     )
     found = filters.search(TABLE, {"style": ("noto",), "year": ("9",)}, "", [])
-    assert found.empty == "No picture is all of ‘noto; 9’. Leave one of these out."
+    assert found.empty == "No image is all of ‘noto; 9’. Leave one of these out."
 
 
 def test_facets_survive_the_link():
@@ -64,7 +64,7 @@ def test_facets_survive_the_link():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("style=openmoji", "No training picture has “openmoji” as “style”"),
+        ("style=openmoji", "No training image has “openmoji” as “style”"),
         ("magic=noto", "Choose among style, group, year"),
         ("<script>", "has “” as “<script>”"),
         ("&&", "names no column and value"),

@@ -290,9 +290,9 @@ def test_every_long_path_can_be_stopped(explorer, generated):
 def test_pictures_that_were_not_drawn_have_no_steps(explorer, generated):
     """One sentence says so, and what to do; inversion is marked approximate."""
     example = explorer.query_from_example(5)
-    with pytest.raises(ValueError, match="did not draw this picture.*--invert"):
+    with pytest.raises(ValueError, match="did not draw this image.*--invert"):
         explorer.answer(example, Lens("ekfac", "trajectory"))
-    with pytest.raises(ValueError, match="did not draw this picture.*other method"):
+    with pytest.raises(ValueError, match="did not draw this image.*other method"):
         explorer.answer(example, Lens("journey-trak"))
     with pytest.raises(ValueError, match="DDIM draws without noise"):
         explorer.measure(explorer.generate(Drawing(0, 1, "ddim", 5)), "trajectory")

@@ -178,9 +178,9 @@ def test_of_several_pictures_the_first_is_read_and_said(kind):
 def test_a_page_says_that_a_frame_was_taken(tiny_explorer):
     """The description of an uploaded animation names the frame."""
     query = tiny_explorer.query_from_upload(animation("GIF"))
-    assert query.description.startswith("Your picture · the first frame of an animat")
+    assert query.description.startswith("Your image · the first frame of an animat")
     assert tiny_explorer.query_from_upload(encoded(halves())).description == (
-        "Your picture · measured as no class"
+        "Your image · measured as no class"
     )
 
 

@@ -318,7 +318,7 @@ def test_wishes_that_nothing_meets(tmp_path):
         read(path, "validation")
     with pytest.raises(ValueError, match="No image has a column 'artist'"):
         read(path, keep={"artist": ("x",)})
-    with pytest.raises(ValueError, match="picture 20, counted from 0, of 20"):
+    with pytest.raises(ValueError, match="image 20, counted from 0, of 20"):
         read(path, index=[0, 20])
     wrong = {b"1\nx\n": "Line 2", b"1\n1\n": "twice", b"": "is empty"}
     wrong[b"\xff\x00\x81"] = "^'index' is not text. An index file has one position a"

@@ -64,7 +64,7 @@ def lenses_of(codes: str, explorer: Explorer) -> list[Lens]:
     A `ValueError` says so where one of them makes no sense for the collection.
     """
     lenses = [lens_of(code) for code in codes.split("~")[:MAX_COLUMNS]]
-    size = explorer.provenance["settings"]["data"]["image_size"]
+    size = explorer.image_shape[-1]
     for lens in lenses:
         check_lens(lens, explorer.num_train_timesteps, size)
     return lenses

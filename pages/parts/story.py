@@ -54,7 +54,7 @@ def ask_whole(lenses: list[Lens]) -> Callable[[Explorer], None]:
 
 def ask_middle(explorer: Explorer) -> None:
     """Ask about the middle of the picture."""
-    size = int(explorer.provenance["settings"]["data"]["image_size"])
+    size = explorer.image_shape[-1]
     low, high = size // 4, size - size // 4
     link.change_view(region=f"{low},{low},{high},{high}")
     lens_picker.choose(BOTH)

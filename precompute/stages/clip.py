@@ -22,7 +22,6 @@ from core.data.datasets import Dataset, load_dataset
 from core.engine.clip import (
     GLYPHS_CLIP_NAME,
     ClipModel,
-    clip_similarity,
     clip_to_bytes,
     load_clip,
     new_clip,
@@ -259,40 +258,6 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     ink = F.grid_sample(1 - images, grid, align_corners=False)
     ink = ink * uniform(0.7, 1.1, images.shape[1], 1, 1)
     return (1 - ink).clamp(0, 1)
-
-
-def text_recall(clip_model: ClipModel, dataset: Dataset, count: int = 10) -> float:
-    """Return the share of names whose text finds a picture of theirs.
-
-    Found means that one is among the `count` most similar pictures of the data set.
-    """
-    names, position = np.unique(dataset.metadata["name"], return_inverse=True)
-    similarity = clip_similarity(
-        clip_model.embed_texts(list(names)), embed_examples(clip_model, dataset)
-    )
-    first = np.argsort(-similarity, axis=1)[:, :count]
-    return float((position[first] == np.arange(len(names))[:, None]).any(1).mean())
-
-
-def same_subject_share(
-    similarity: np.ndarray, names: np.ndarray, count: int = 3
-) -> float:
-    """Return the share of a picture's nearest neighbours that show the same subject.
-
-    Args:
-        similarity: Of every picture with every picture, shape (N, N); a picture's
-            similarity with itself is left out.
-        names: Subject of each picture, shape (N,).
-        count: Neighbours of each picture that are looked at.
-
-    Returns:
-        The mean share, in [0, 1]; 1 needs `count` other pictures of every subject.
-    """
-    subject = pd.factorize(names)[0]
-    similarity = similarity.copy()
-    np.fill_diagonal(similarity, -np.inf)
-    nearest = np.argpartition(-similarity, count, axis=1)[:, :count]
-    return float((subject[nearest] == subject[:, None]).mean())
 
 
 def _new_optimizer(model, learning_rate: float, weight_decay: float):

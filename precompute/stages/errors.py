@@ -294,7 +294,7 @@ def asked_again(explorer: Explorer, sample: int, folder: Path) -> AskedAgain:
     """Return what a sample's question leaves open; from a file if asked before."""
     path = folder / f"{sample}.safetensors"
     if not path.exists():
-        draws = explorer.provenance["settings"]["samples"]["num_draws"]
+        draws = explorer.config.samples.num_draws
         scoring, query = explorer.engine.scoring, explorer.query_from_gallery(sample)
         asked = Lens(num_draws=draws)
         (measured,) = explorer.engine.gradients(query, asked)

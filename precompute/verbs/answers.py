@@ -36,7 +36,7 @@ def store_answers(
         lenses: To answer; None for `core.lenses.stored_lenses`.
     """
     explorer = open_explorer(name, root)
-    sampler = explorer.provenance["settings"]["samples"]["sampler"]
+    sampler = explorer.config.samples.sampler
     lenses = stored_lenses(sampler) if lenses is None else list(lenses)
     folder = (work or DATA_DIR / "work") / name / f"answers-{explorer.fingerprint[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def kept_answer(
 
 def best_answer(explorer: Explorer, sample: int, lens: Lens) -> Answer:
     """Return an answer from the full index where there is one, with all its draws."""
-    draws = explorer.provenance["settings"]["samples"]["num_draws"]
+    draws = explorer.config.samples.num_draws
     form = "full" if explorer.engine.scoring.indexed is not None else "sketch"
     asked = replace(lens, num_draws=draws, form=form)
     return explorer.answer(explorer.query_from_gallery(sample), asked)

@@ -24,8 +24,6 @@ from precompute.stages.clip import (
     augment,
     contrastive_loss,
     embed_examples,
-    same_subject_share,
-    text_recall,
     train_clip,
     true_pairs,
 )
@@ -317,6 +315,40 @@ def test_shipped_model_finds_foxes_by_text(glyphs_clip, animals):
     similarity = clip_similarity(glyphs_clip.embed_texts(["fox"]), embeddings)[0]
     first = animals.metadata["name"].iloc[np.argsort(-similarity)[:10]]
     assert (first == "fox").sum() >= 2, first.tolist()
+
+
+def text_recall(clip_model, dataset, count: int = 10) -> float:
+    """Return the share of names whose text finds an image of theirs.
+
+    Found means that one is among the `count` most similar images of the data set.
+    """
+    names, position = np.unique(dataset.metadata["name"], return_inverse=True)
+    similarity = clip_similarity(
+        clip_model.embed_texts(list(names)), embed_examples(clip_model, dataset)
+    )
+    first = np.argsort(-similarity, axis=1)[:, :count]
+    return float((position[first] == np.arange(len(names))[:, None]).any(1).mean())
+
+
+def same_subject_share(
+    similarity: np.ndarray, names: np.ndarray, count: int = 3
+) -> float:
+    """Return the share of an image's nearest neighbours that show the same subject.
+
+    Args:
+        similarity: Of every image with every image, shape (N, N); an image's
+            similarity with itself is left out.
+        names: Subject of each image, shape (N,).
+        count: Neighbours of each image that are looked at.
+
+    Returns:
+        The mean share, in [0, 1]; 1 needs `count` other images of every subject.
+    """
+    subject = pd.factorize(names)[0]
+    similarity = similarity.copy()
+    np.fill_diagonal(similarity, -np.inf)
+    nearest = np.argpartition(-similarity, count, axis=1)[:, :count]
+    return float((subject[nearest] == subject[:, None]).mean())
 
 
 def test_shipped_model_finds_most_animals_by_name(glyphs_clip, animals):

@@ -76,14 +76,18 @@ def main() -> None:
     parser.add_argument("--draws", type=int, help="draws per image, for cifar")
     parser.add_argument("--queries", type=int, help="samples, for errors")
     parser.add_argument("--repeats", type=int, help="of all draws, for errors")
+    parser.add_argument("--before", type=Path, help="an older checkout, for waits")
     options = parser.parse_args()
     if options.name == "cifar":
         result = run_cifar(options)
     else:
-        names = ("queries", "repeats") if options.name == "errors" else ()
+        names = {"errors": ("queries", "repeats"), "waits": ("before", "repeats")}
+        names = names.get(options.name, ())
         more = {name: getattr(options, name) for name in names}
         more = {name: value for name, value in more.items() if value is not None}
         result = BENCHMARKS[options.name](options.collection, options.root, **more)
+    if options.before and options.out and options.out.exists():
+        result = json.loads(options.out.read_text()) | result  # the other waits stay
     text = json.dumps(result, indent=2)
     print(text)
     if options.out is not None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from core.config import DATA_DIR
 from core.files import images
+from tests.benchmarks.first_waits import compare
 from tests.benchmarks.machine import facts
 from tests.helpers.server import running_app
 
@@ -42,20 +43,30 @@ FULL = """([columns, words]) => {
 }"""
 
 
-def run(collection: str, root: Path | None) -> dict:
-    """Return the seconds of every wait, on a collection with a gallery."""
+def run(
+    collection: str,
+    root: Path | None,
+    before: Path | None = None,
+    repeats: int = 3,
+) -> dict:
+    """Return the seconds of every wait, on a collection with a gallery.
+
+    Given the folder of an older checkout, only the first waits, beside that one's.
+    """
     from playwright.sync_api import sync_playwright
 
     load = round(os.getloadavg()[0], 1)
     result = {"machine": facts(), "load": load, "seconds": {}}
     took = result["seconds"]
-    start = time.perf_counter()
     with (
         sync_playwright() as driver,
         driver.chromium.launch(
             executable_path=shutil.which("chromium"), args=FLAGS
         ) as browser,
     ):
+        if before is not None:
+            waits = compare(browser, collection, root, before, repeats)
+            return {"beside an older checkout": {"load": load, "seconds": waits}}
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.set_default_timeout(PATIENCE)
         start = time.perf_counter()

@@ -33,6 +33,12 @@ class Server:
         (line,) = [line for line in lines if line.startswith("VmRSS:")]
         return int(line.split()[1]) / 1024
 
+    def cpu_seconds(self) -> float:
+        """Return what the process and its children computed so far; Linux only."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2]
+        ticks = sum(map(int, fields.split()[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
 
 @contextmanager
 def running_app(
@@ -40,7 +46,8 @@ def running_app(
     *options: str,
     path: str = "",
     before: tuple[str, ...] = (),
-    script: Path = ROOT / "app.py",
+    script: Path | None = None,
+    checkout: Path = ROOT,
 ) -> Iterator[Server]:
     """Run the app on a folder of collections.
 
@@ -49,18 +56,20 @@ def running_app(
         options: More of Streamlit's, such as "--server.baseUrlPath".
         path: Under which the app lies, such as "/afterimage".
         before: A command that runs the app's, such as ("unshare", "-n").
-        script: What Streamlit runs.
+        script: What Streamlit runs, `app.py` unless given.
+        checkout: The folder of the program.
 
     Yields:
         The running app.
     """
     port = free_port()
-    command = [*before, sys.executable, "-m", "streamlit", "run", str(script)]
+    command = [*before, sys.executable, "-m", "streamlit", "run"]
+    command += [str(script or checkout / "app.py")]
     command += ["--server.headless", "true", "--server.port", str(port)]
     command += ["--server.address", "127.0.0.1", "--server.fileWatcherType", "none"]
     process = subprocess.Popen(
         [*command, *options],
-        cwd=ROOT,
+        cwd=checkout,
         env=os.environ | {"AFTERIMAGE_COLLECTIONS": str(root)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -90,5 +99,5 @@ def wait_for_health(address: str, process: subprocess.Popen) -> None:
             if urllib.request.urlopen(f"{address}/_stcore/health").read() == b"ok":
                 return
         except OSError:
-            time.sleep(0.2)
+            time.sleep(0.05)
     raise AssertionError("the app never answered")

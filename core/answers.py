@@ -210,8 +210,10 @@ class Examples:
 
     def caption(self, example_id: int) -> list[str]:
         """Return what stands under a training image, one line per column."""
-        row = self.table.loc[example_id]
-        lines = [one_line(row[column]) for column in self.caption_columns]
+        lines = [
+            one_line(self.table.at[example_id, column])
+            for column in self.caption_columns
+        ]
         return lines or [f"Training image {example_id}"]
 
     def names(self) -> list[str]:

@@ -96,9 +96,10 @@ def show_summaries(explorer: Explorer, answers: list[Answer]) -> None:
 explorer = shared.chosen_explorer()
 asked = picker.show_panel(explorer)
 with asked.place:
-    if unlike := explorer.resemblance.sentence:
-        st.warning(text(unlike))
+    first = st.container()
     row = lens_picker.show_presets(explorer)
     lenses = lens_picker.chosen_lenses(explorer)
     show_columns(explorer, asked, lenses, filters.find(explorer, row))
+    if unlike := explorer.resemblance.sentence:  # takes a while; strips come before it
+        first.warning(text(unlike))
 warm_up.wake_soon(explorer)  # stored answers need no model, others do

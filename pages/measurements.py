@@ -58,7 +58,7 @@ def show_weights(explorer: Explorer) -> None:
     frame = waiting.result_of(
         "weights",
         f"{explorer.fingerprint}/weights",
-        lambda progress: explorer.measurement_weights(),
+        explorer.measurement_weights,
         height=280,
     )
     if frame is None:

@@ -168,6 +168,11 @@ class Collection(CheckedFile):
             )
         return self._checked(*rows[0])
 
+    def sample_images(self) -> dict[int, bytes]:
+        """Return the PNG bytes of all gallery images by sample id, read together."""
+        rows = self._rows("select sample_id, image, sha256 from samples")
+        return {sample: self._checked(*stored) for sample, *stored in rows}
+
     def sample_x_0(self, sample_id: int) -> np.ndarray:
         """Return a gallery image's clean example or latents, shape (C, H, W)."""
         return self.array(f"samples/{sample_id}/x_0")
@@ -180,9 +185,19 @@ class Collection(CheckedFile):
             int(sample_id),
             lens_key(lens),
         )
-        if not rows:
-            return None
-        scores, errors, sha256, value, source = rows[0]
+        return self._answer(*rows[0]) if rows else None
+
+    def answers(self, lens: dict) -> dict[int, StoredAnswer]:
+        """Return all precomputed answers under a lens by sample id, read together."""
+        rows = self._rows(
+            "select sample_id, scores, standard_errors, sha256, value, source "
+            "from answers where lens = ?",
+            lens_key(lens),
+        )
+        return {sample: self._answer(*stored) for sample, *stored in rows}
+
+    def _answer(self, scores: bytes, errors: bytes, sha256, value, source):
+        """Return an answer from its stored bytes, checked against their checksum."""
         self._checked(scores + errors, sha256)
         return StoredAnswer(
             np.frombuffer(scores, "<f4").astype(np.float64),

@@ -295,13 +295,17 @@ class Explorer(WithModel):
             self._note(query, lens),
         )
 
-    def method_facts(self) -> pd.DataFrame:
+    def method_facts(self, progress: Progress | None = None) -> pd.DataFrame:
         """Return what is known of every method, one row each.
+
+        Args:
+            progress: Called while the model is loaded; may raise to stop.
 
         Returns:
             Columns method, title, kind, available, why_not ("" where it is), and the
             seconds and bytes of what it needs (NaN where that is not recorded).
         """
+        self._wait_for_model(progress)
         rows = []
         for name, facts in METHODS.items():
             why_not, cost = "", (np.nan, np.nan)
@@ -313,13 +317,17 @@ class Explorer(WithModel):
         columns = ["method", "title", "kind", "available", "why_not"]
         return pd.DataFrame(rows, columns=[*columns, "seconds", "bytes"])
 
-    def measurement_weights(self) -> pd.DataFrame:
+    def measurement_weights(self, progress: Progress | None = None) -> pd.DataFrame:
         """Return how much a wrong guess of the noise counts at every timestep.
+
+        Args:
+            progress: Called while the model is loaded; may raise to stop.
 
         Returns:
             Columns timestep, weight (1 on average over the timesteps) and measurement
             (its title), for the measurements that are means over all timesteps.
         """
+        self._wait_for_model(progress)
         tables = [
             pd.DataFrame({
                 "timestep": np.arange(len(weights)),

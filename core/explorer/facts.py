@@ -103,6 +103,10 @@ class Facts:
         """Return the file bytes of a gallery sample."""
         return self._collection.sample_image(sample_id)
 
+    def gallery_pngs(self) -> dict[int, bytes]:
+        """Return the file bytes of all gallery samples by id, read together."""
+        return self._collection.sample_images()
+
     @property
     def credits(self) -> list[str]:
         """All credit lines of the art."""
@@ -192,8 +196,7 @@ class Facts:
 
         The lowest loss, which stands first in the gallery, is often an empty image.
         """
-        key, clearness = stored_key(Lens("clip")), {}
-        for sample in map(int, self.gallery.index):
-            answer = self._collection.answer(sample, key)
-            clearness[sample] = -np.inf if answer is None else answer.scores.max()
+        answers = self._collection.answers(stored_key(Lens("clip")))
+        clearness = dict.fromkeys(map(int, self.gallery.index), -np.inf)
+        clearness |= {i: answer.scores.max() for i, answer in answers.items()}
         return max(clearness, key=clearness.get)

@@ -144,14 +144,16 @@ def resemblance(collection: store.Collection) -> Resemblance:
     data = collection.meta("settings")["data"]
     side = min(SIDE, data["image_size"])
     size = data["channels"], side, side
-    drawn = [collection.sample_image(i) for i in samples]
-    by_pixels = compared(_points(drawn, size), _points(training, size))
-    answers = [collection.answer(i, stored_key(Lens("clip"))) for i in samples]
-    if "clip" not in collection.arrays() or None in answers:
+    drawn = collection.sample_images()
+    by_pixels = compared(
+        _points([drawn[i] for i in samples], size), _points(training, size)
+    )
+    answers = collection.answers(stored_key(Lens("clip")))
+    if "clip" not in collection.arrays() or not answers.keys() >= set(samples):
         return Resemblance(pixels=by_pixels[0], other_pixels=by_pixels[1])
     embeddings = collection.array("clip").astype(np.float64)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    cosines = np.stack([answer.scores for answer in answers]).astype(np.float64)
+    cosines = np.stack([answers[i].scores for i in samples]).astype(np.float64)
     known = unit_samples(cosines, embeddings)
     wide = np.pad(embeddings[chosen], ((0, 0), (0, len(samples))))
     by_clip = compared(known, wide)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.answers import Progress
+from core.explorer.page_first import standing_back
 from core.explorer.queries import Queries
 
 
@@ -55,13 +56,14 @@ class WithModel(Queries):
 
     def _warm_up(self) -> None:
         """Load what a new question needs, as far as the files that came along allow."""
-        with suppress(LookupError, ValueError):  # said where a question needs the file
+        # What a file lacks is said where a question needs it.
+        with suppress(LookupError, ValueError), standing_back():
             self.engine.warm_up()
         # Loading CLIP takes as long again, and few questions wait for it.
         threading.Thread(target=self._warm_up_clip, daemon=True).start()
 
     def _warm_up_clip(self) -> None:
-        with suppress(LookupError, ValueError):
+        with suppress(LookupError, ValueError), standing_back():
             _ = self.engine.clip
 
     def _wait_for_model(self, progress: Progress | None) -> None:

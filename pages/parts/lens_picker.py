@@ -180,7 +180,7 @@ def ask_method_facts(explorer: Explorer) -> Job:
     return waiting.ask(
         "method facts",
         f"{explorer.fingerprint}/method facts/{time.time() // 60:.0f}",
-        lambda progress: explorer.method_facts().set_index("method"),
+        lambda progress: explorer.method_facts(progress).set_index("method"),
     )
 
 

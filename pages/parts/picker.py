@@ -363,10 +363,11 @@ def pick_from_gallery(explorer: Explorer, view: dict[str, str]) -> None:
 @st.cache_data(max_entries=4, show_spinner=False)
 def gallery_items(collection: str, _explorer: Explorer) -> list[dict]:
     """Return the tiles of the gallery; keyed by the collection."""
+    files = _explorer.gallery_pngs()
     return [
         {
             "id": int(sample),
-            "src": images.data_uri(_explorer.gallery_png(int(sample))),
+            "src": images.data_uri(files[int(sample)]),
             "alt": f"Sample {sample}: {class_words(_explorer, row['label'])}, "
             f"seed {row['seed']}",
         }

@@ -19,6 +19,7 @@ from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
 
 from core.explorer.explorer import Progress
 from core.explorer.jobs import DONE, FAILED, STOPPED, WAITING, Job, JobQueue, Report
+from core.explorer.page_first import is_loading, page_drawn
 from pages.parts.words import sentence, text
 
 QUICK = 0.25  # seconds; an answer that takes less needs no progress bar
@@ -107,7 +108,8 @@ def leaving_the_rest() -> Iterator[None]:
     missed = st.session_state.missed_slots = set()
     st.session_state.seen_early = {}
     try:
-        yield
+        with page_drawn():
+            yield
     finally:
         if not isinstance(sys.exception(), RerunException):
             _leave_all_but(asked)
@@ -139,10 +141,15 @@ def ask(slot: str, key: str, work: Callable[[Progress], Any]) -> Job:
 
 
 def wait_briefly(jobs: list[Job]) -> None:
-    """Wait for jobs together, so that quick ones show no progress."""
+    """Wait for jobs together, so that quick ones show no progress.
+
+    None is quick while the model is loaded.
+    """
     end = time.monotonic() + QUICK
-    for job in jobs:
-        job.finished.wait(max(end - time.monotonic(), 0))
+    while not all(job.finished.is_set() for job in jobs):
+        if time.monotonic() > end or is_loading():
+            return
+        time.sleep(0.01)
 
 
 def result_now(slot: str) -> Any | None:

@@ -7,9 +7,11 @@ itself then. The model a moment after a page was drawn, while its visitor looks 
 import importlib
 import pkgutil
 import threading
+import time
 from contextlib import suppress
 
 REST = 2.0  # seconds from a page's end to the model; the browser draws meanwhile
+_preparing = 0.0  # seconds that it took: on a slow or busy machine a browser is, too
 
 
 def prepare_pages() -> None:
@@ -19,18 +21,22 @@ def prepare_pages() -> None:
 
 def _prepare_pages() -> None:
     """Import every part of a page, and open the collection that is shown first."""
+    global _preparing
+
     from pages import parts
 
+    start = time.monotonic()
     for module in pkgutil.iter_modules(parts.__path__, f"{parts.__name__}."):
         importlib.import_module(module.name)
     with suppress(LookupError, ValueError):  # said to the visitor who asks for it
         if explorer := parts.shared.open_early():
-            _ = explorer.resemblance, explorer.clearest_sample
+            _ = explorer.clearest_sample
+    _preparing = time.monotonic() - start
 
 
 def wake_soon(explorer) -> None:
     """Let the model be loaded once the page that asks for it has been drawn."""
     if not explorer.awake:
-        timer = threading.Timer(REST, explorer.wake)
+        timer = threading.Timer(max(REST, 2 * _preparing), explorer.wake)
         timer.daemon = True
         timer.start()

@@ -98,12 +98,15 @@ def test_all_that_is_put_comes_back(collection):
     assert collection.classes() == (("noto", "Food & Drink"), ("fluent", HOSTILE))
     assert collection.samples() == [SAMPLE]
     assert collection.sample_image(3) == b"png"
+    assert collection.sample_images() == {3: b"png"}
     assert collection.sample_x_0(3).sum() == 4
     assert collection.lenses(3) == [LENS]
     answer = collection.answer(3, dict(reversed(LENS.items())))
     assert answer.scores.tolist() == [0.125, -2, 3]
     assert np.isnan(answer.standard_errors).all()
     assert (answer.value, answer.source) == (0.5, "sketch")
+    assert collection.answers(LENS)[3].scores.tolist() == answer.scores.tolist()
+    assert collection.answers(LENS | {"damping": 1.0}) == {}
     assert collection.answer(3, LENS | {"damping": 1.0}) is None
     assert collection.evaluations() == {
         "lds": {"ekfac": {"mean": 0.25, "masks": [1, 2]}}

@@ -113,13 +113,16 @@ class Redrawn(Collection):
         """Return the first few."""
         return super().samples()[:FEW]
 
-    def sample_image(self, sample_id: int) -> bytes:
+    def sample_images(self) -> dict[int, bytes]:
         """Return what was drawn instead."""
-        return png(self.drawn[sample_id])
+        return {sample: png(pixels) for sample, pixels in self.drawn.items()}
 
-    def answer(self, sample_id: int, lens: dict) -> StoredAnswer:
+    def answers(self, lens: dict) -> dict[int, StoredAnswer]:
         """Return what CLIP says of it."""
-        return StoredAnswer(self.seen[sample_id], None, "exact", 0.0)
+        return {
+            sample: StoredAnswer(scores, None, "exact", 0.0)
+            for sample, scores in enumerate(self.seen)
+        }
 
 
 def untrained(collection: Collection, channels: int, size: int) -> np.ndarray:

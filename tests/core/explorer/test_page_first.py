@@ -1,0 +1,67 @@
+"""The thread that loads the model waits for pages; nobody waits for ever."""
+
+import importlib
+import sys
+import threading
+import time
+
+import pytest
+
+from core.explorer import page_first
+
+SOURCE = "import time\nAT = time.monotonic()\n"
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module that notes when it is imported."""
+    (tmp_path / "loaded_late.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "loaded_late"
+    sys.modules.pop("loaded_late", None)
+
+
+def imported(name: str, stands_back: bool) -> threading.Thread:
+    def work():
+        if stands_back:
+            with page_first.standing_back():
+                importlib.import_module(name)
+        else:
+            importlib.import_module(name)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_an_import_that_stands_back_waits_for_every_page(module):
+    with page_first.page_drawn():
+        with page_first.page_drawn():
+            thread = imported(module, stands_back=True)
+            time.sleep(0.1)
+        time.sleep(0.1)
+        assert module not in sys.modules
+        end = time.monotonic()
+    thread.join(10)
+    assert sys.modules[module].AT >= end
+
+
+def test_other_threads_import_at_once(module):
+    with page_first.page_drawn():
+        imported(module, stands_back=False).join(10)
+        assert module in sys.modules
+
+
+def test_a_page_that_never_ends_holds_nobody_up_for_ever(module, monkeypatch):
+    monkeypatch.setattr(page_first, "MOST", 0.2)
+    with page_first.page_drawn():
+        start = time.monotonic()
+        imported(module, stands_back=True).join(10)
+        assert sys.modules[module].AT - start >= 0.2
+
+
+def test_a_page_that_fails_is_over(module):
+    with pytest.raises(ZeroDivisionError), page_first.page_drawn():
+        raise ZeroDivisionError
+    imported(module, stands_back=True).join(10)
+    assert module in sys.modules

@@ -77,7 +77,14 @@ ROOMS = (
     "explorer",
     "report",
 )
-FLOORS = ("machinery", "stages", "retraining", "verbs")  # of precompute, likewise
+FLOORS = (
+    "machinery",
+    "imports",
+    "stages",
+    "planning",
+    "retraining",
+    "verbs",
+)  # of precompute, likewise
 
 
 def room_of(module: str, top: str) -> str:

@@ -41,7 +41,7 @@ def parse_part(text: str) -> tuple[int, int]:
     """Return (i, n) for "i/n": this process is the i-th of n, counted from 0.
 
     Raises:
-        ValueError: If it does not read so, or i is not below n.
+        ValueError: If the text is not "i/n", or i is not below n.
     """
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if match is None or int(match[1]) >= int(match[2]):

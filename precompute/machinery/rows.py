@@ -1,11 +1,13 @@
 """Rows of numbers on disk, written in any order and read whole."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from core.files.whole import reserve
 from core.index.full import create_once
+from precompute.machinery.progress import Bar
 
 
 class Rows:
@@ -57,6 +59,16 @@ class Rows:
             for chunk in self.chunks(part)
             if not self.done[chunk.start // self.chunk]
         ]
+
+    def unfinished(self, part: tuple[int, int], name: str) -> Iterator[range]:
+        """Yield the missing chunks of one part of several, with a progress bar."""
+        whole, missing = (
+            sum(map(len, chunks)) for chunks in (self.chunks(part), self.missing(part))
+        )
+        with Bar(total=whole, desc=name, initial=whole - missing) as bar:
+            for positions in self.missing(part):
+                yield positions
+                bar.update(len(positions))
 
     def write(self, positions: range, **entries: np.ndarray) -> None:
         """Store the entries of a chunk, then mark it as finished."""

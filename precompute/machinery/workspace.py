@@ -5,6 +5,8 @@ of the settings that made it, those of the stages before it included, so that a 
 finds its own finished or unfinished result and never one made with other settings.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +71,17 @@ class Workspace:
         """Return what `save` wrote, or None if there is nothing."""
         path = self.path(stage, f"{name}.safetensors")
         return load_tensors(path) if path.exists() else None
+
+    def kept(
+        self, stage: str, name: str, make: Callable[[], "dict[str, Tensor]"]
+    ) -> "dict[str, Tensor]":
+        """Return the tensors of a result, made only if there is nothing yet."""
+        if (saved := self.load(stage, name)) is None:
+            started = time.time()
+            tensors = make()
+            self.save(stage, name, tensors, seconds=time.time() - started)
+            return tensors
+        return saved[0]
 
     def forget(self, stage: str, *names: str) -> None:
         """Remove results that nothing needs any more, all processes' parts of them."""

@@ -15,7 +15,6 @@ import torch
 
 from core.checks import check_fields
 from core.config import CollectionConfig, RetrainConfig, config_from_dict
-from core.data.datasets import load_dataset
 from core.evidence.evaluation import predicted_changes
 from core.evidence.left_out import groups_left_out
 from core.evidence.stored import (
@@ -29,20 +28,11 @@ from core.explorer.explorer import Explorer, open_explorer
 from core.lenses import Lens
 from core.measure.draws import subset_masks
 from core.methods import METHODS
-from core.model.checkpoint import denoiser_from_bytes
-from precompute.machinery.workspace import open_workspace
+from precompute.machinery.config import MEASURE_RULES, MeasureConfig
 from precompute.retraining.ablations import gradient_bytes, gradient_variants
-from precompute.retraining.jobs import (
-    retrain_folder,
-)
-from precompute.retraining.measure import (
-    MEASURE_RULES,
-    PACKAGES,
-    MeasureConfig,
-    gallery_fingerprint,
-    measure_models,
-)
-from precompute.retraining.ready import check_evidence, needed_weights
+from precompute.retraining.jobs import retrain_folder
+from precompute.retraining.measure import PACKAGES, gallery_fingerprint, measure_models
+from precompute.retraining.ready import check_evidence, open_gallery
 from precompute.retraining.scores import (
     dampings,
     default_form,
@@ -50,18 +40,6 @@ from precompute.retraining.scores import (
     score_samples,
     variant_table,
 )
-from precompute.stages.samples import make_samples
-
-# --- costs ---------------------------------------------------------------------------
-
-
-# --- scores --------------------------------------------------------------------------
-
-
-# --- groups --------------------------------------------------------------------------
-
-
-# --- evidence ------------------------------------------------------------------------
 
 
 def lean(scores: pd.DataFrame, masks: np.ndarray, num_draws: int) -> pd.DataFrame:
@@ -71,10 +49,12 @@ def lean(scores: pd.DataFrame, masks: np.ndarray, num_draws: int) -> pd.DataFram
     errors, so that the file compresses. Of all other lenses, which ask about a part or
     vary a setting, `predicted` keeps what they say of each subset.
     """
-    asked = scores["damping"].isna() & (scores["low"] < 0) & (scores["variant"] == "")
-    asked &= scores["num_draws"] == num_draws
+    as_in_app = (
+        scores["damping"].isna() & (scores["low"] < 0) & (scores["variant"] == "")
+    )
+    as_in_app &= scores["num_draws"] == num_draws
     kept, predicted = [], []
-    for values, plain in zip(scores["scores"], asked, strict=True):
+    for values, plain in zip(scores["scores"], as_in_app, strict=True):
         values = np.asarray(values, np.float32)
         if plain:
             bits = values.view(np.int32).astype(np.int64) + (1 << 11)
@@ -89,21 +69,25 @@ def lean(scores: pd.DataFrame, masks: np.ndarray, num_draws: int) -> pd.DataFram
 
 def assemble(
     config: CollectionConfig,
-    retrained: RetrainConfig,
     settings: MeasureConfig,
     explorer: Explorer,
-    measured: pd.DataFrame,
-    scores: pd.DataFrame,
-    pictures: pd.DataFrame,
-    groups: pd.DataFrame,
+    tables: tuple[pd.DataFrame, ...],
 ) -> Evidence:
-    """Return the evidence, with the recipe that made it."""
+    """Return the evidence, with the recipe that made it.
+
+    Args:
+        config: The full model's settings.
+        settings: What was measured.
+        explorer: The collection.
+        tables: The evidence's `measured`, `scores`, `pictures` and `groups`.
+    """
+    (measured, scores, *others), share = tables, RetrainConfig.share
     halves = measured[measured["kind"] == "half"]
     num_subsets = 0 if halves.empty else int(halves["subset"].max()) + 1
     seeds = int(halves["seed"].nunique())  # of some of the halves, perhaps
     recipe = {
         "settings": config.to_dict(),
-        "retrain": asdict(retrained) | {"num_subsets": num_subsets, "num_seeds": seeds},
+        "retrain": {"num_subsets": num_subsets, "num_seeds": seeds, "share": share},
         "measure": asdict(settings),
         "num_examples": explorer.num_examples,
         "num_draws": Lens().num_draws,
@@ -117,11 +101,9 @@ def assemble(
         "collection": explorer.fingerprint,
         "versions": {name: version(name) for name in PACKAGES},
     }
-    masks = subset_masks(
-        explorer.num_examples, max(num_subsets, 1), config.seed, retrained.share
-    )
+    masks = subset_masks(explorer.num_examples, max(num_subsets, 1), config.seed, share)
     scores = lean(scores, masks, recipe["num_draws"])
-    return Evidence(recipe, masks, measured, scores, pictures, groups)
+    return Evidence(recipe, masks, measured, scores, *others)
 
 
 def check_samples(explorer: Explorer, samples: dict[str, torch.Tensor]) -> None:
@@ -154,13 +136,13 @@ def check_extends(
             f"The stored evidence of '{config.name}' was measured on the gallery of "
             "other settings. Ask with those, or measure all models anew without --add."
         )
-    found, wanted = stored.recipe["measure"], asdict(settings)
+    measured, wanted = stored.recipe["measure"], asdict(settings)
     for name, value in wanted.items():
-        if found[name] != value:
+        if measured[name] != value:
             raise ValueError(
                 f"The stored evidence of '{config.name}' was measured with {name} "
-                f"{found[name]}, not {value}. Ask for the same, or measure all models "
-                "anew without --add."
+                f"{measured[name]}, not {value}. Ask for the same, or measure all "
+                "models anew without --add."
             )
 
 
@@ -196,7 +178,7 @@ def make_evidence(
     work: Path | None = None,
     part: tuple[int, int] = (0, 1),
     device: str = "cpu",
-    asked: dict | None = None,
+    wanted: dict | None = None,
     add: bool = False,
 ) -> Path | None:
     """Measure and score what is missing, and store the evidence beside the collection.
@@ -208,8 +190,8 @@ def make_evidence(
         part: (number of this process, number of processes): of several, each measures
             its share and stores nothing; a last call alone puts all together.
         device: Where to compute.
-        asked: Values of `MeasureConfig` that are wanted; the others are as stored where
-            that is added to. There are fewer samples where the gallery has fewer.
+        wanted: Values of `MeasureConfig`; the others are as stored where that is added
+            to. There are fewer samples where the gallery has fewer.
         add: Whether to keep the stored evidence and add the models it has not measured:
             neither those models nor the index that gave its scores need to be here.
 
@@ -218,27 +200,23 @@ def make_evidence(
     """
     if part[1] == 1:
         check_evidence(config, root, work, add)
-    weights = needed_weights(config, work)
-    dataset, workspace = load_dataset(config.data), open_workspace(config, work)
-    denoiser = denoiser_from_bytes(weights).to(device)
-    samples = make_samples(config, denoiser, dataset, workspace)
+    gallery = open_gallery(config, work, device)
     models, folder = retrain_folder(config, work), evidence_folder(root, config)
     stored = read_evidence(folder) if add else None
     usual = {} if stored is None else stored.recipe["measure"]
-    settings = MeasureConfig(**(usual | (asked or {})))
+    settings = MeasureConfig(**(usual | (wanted or {})))
     check_fields(settings, "", MEASURE_RULES)
-    count = min(settings.num_samples, len(samples["x_0"]))
-    settings = replace(settings, num_samples=count)
+    settings = gallery.at_most(settings)
     if stored is not None:
         check_extends(stored, config, settings)
     known = None if stored is None else stored.measured
     measured, pictures = measure_models(
-        config, settings, weights, samples, models, part, device, known
+        config, settings, gallery, models, part, device, known
     )
     if part[1] > 1:
         return None
     explorer = open_explorer(config.name, root)
-    check_samples(explorer, samples)
+    check_samples(explorer, gallery.samples)
     every = measured if known is None else pd.concat([known, measured])
     groups = group_predictions(explorer, groups_left_out(every), settings, models)
     if stored is not None:
@@ -249,10 +227,11 @@ def make_evidence(
         tables = [score_samples(explorer, settings, models)]
         tables += [
             variant_table(variant, draws, scores[: settings.num_samples])
-            for variant, draws, scores in gradient_variants(explorer, workspace, models)
+            for variant, draws, scores in gradient_variants(
+                explorer, gallery.workspace, models
+            )
         ]
         scores = pd.concat(tables, ignore_index=True)
-    found = (measured, scores, pictures, groups)
-    evidence = assemble(config, RetrainConfig(), settings, explorer, *found)
-    write_evidence(folder, evidence)
+    tables = (measured, scores, pictures, groups)
+    write_evidence(folder, assemble(config, settings, explorer, tables))
     return folder

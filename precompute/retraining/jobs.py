@@ -1,17 +1,14 @@
-"""Train the model again without some pictures: what every claim here is measured by.
+"""Which models are trained again without some images: what every claim is measured by.
 
-Each retrained model is one file, `retrained-SUBSET-SEED.safetensors`, with fp16 EMA
-weights and the facts that made it. A finished file is never made again; an unfinished
-model goes on from its last checkpoint. Models are independent of each other, so
-processes share them by number.
+A job says which images a model keeps, what its seed depends on, and where its file
+lies: `retrained-SUBSET-SEED.safetensors` for random halves. How jobs are done is
+`precompute.retraining.train`.
 """
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +20,14 @@ from core.config import (
     DisjointConfig,
     RemovalConfig,
     RetrainConfig,
-    config_from_dict,
 )
 from core.data.datasets import Dataset
 from core.evidence.evaluation import without_top
 from core.evidence.left_out import control_share, group_members, group_name
 from core.evidence.stored import NOTHING, RANDOM, Evidence
-from core.files.tensor_files import read_header, read_tensors, write_tensors
 from core.files.texts import file_name
 from core.measure.draws import keyed_generator, subset_mask
-from precompute.machinery.workspace import Workspace, workspace_of
-from precompute.retraining.together import train_together
-from precompute.stages.train import train
+from precompute.machinery.workspace import workspace_of
 
 DECIDE = ("data", "model", "train", "seed")  # settings that make a model what it is
 
@@ -138,78 +131,6 @@ def deciding(config: CollectionConfig) -> dict:
     return {name: settings[name] for name in DECIDE}
 
 
-def retrain(
-    config: CollectionConfig, dataset: Dataset, job: Job, device: str = "cpu"
-) -> Path:
-    """Return a job's file, training on the pictures it keeps unless that is done.
-
-    A file there that was made from other pictures or settings is refused.
-    """
-    if job.path.exists():
-        check_facts(job.path, job.facts(config))
-        return job.path
-    settings = job.settings(config)
-    workspace = unfinished(settings, [job], job.path.stem)
-    kept = dataset.restricted(job.kept)
-    data = train(settings, kept, workspace, device, whole=dataset)
-    _, spent = workspace.load("train", "train")
-    write_model(job, data, job.facts(config) | spent)
-    shutil.rmtree(workspace.folder)
-    return job.path
-
-
-def retrain_together(
-    config: CollectionConfig, dataset: Dataset, jobs: list[Job], device: str
-) -> None:
-    """Do jobs that keep equally many pictures, all at once, unless they are done.
-
-    What was trained in other company differs in its last bits, so that no file which is
-    there is written anew.
-    """
-    done = {job.path for job in jobs if job.path.exists()}
-    missing = [job for job in jobs if job.path not in done]
-    for job in jobs:
-        if job.path in done:
-            check_facts(job.path, job.facts(config))
-    settings = [job.settings(config) for job in jobs]
-    name = f"{jobs[0].path.stem}-to-{jobs[-1].path.stem}"
-    workspace = unfinished(settings[0], jobs, name)
-    if not missing:
-        return
-    if len(missing) < len(jobs) and not workspace.folder.exists():
-        retrain_together(config, dataset, missing, device)
-        return
-    kept = [dataset.restricted(job.kept) for job in jobs]
-    models = train_together(settings, kept, workspace, device, whole=dataset)
-    _, facts = workspace.load("train", "checkpoint")
-    spent = {"seconds": facts["seconds"] / len(jobs)}
-    for job, data in zip(jobs, models, strict=True):
-        if job.path not in done:
-            write_model(job, data, job.facts(config) | spent)
-    shutil.rmtree(workspace.folder)
-
-
-def unfinished(settings: CollectionConfig, jobs: list[Job], name: str) -> Workspace:
-    """Return where jobs that are trained at once leave their checkpoints.
-
-    Its name tells which pictures they keep: with others, a training starts afresh.
-    """
-    kept = np.packbits(np.stack([job.kept for job in jobs]), axis=1)
-    digits = hashlib.sha256(kept.tobytes()).hexdigest()[:12]
-    return Workspace(settings, jobs[0].path.with_name(f"{name}-{digits}.work"))
-
-
-def write_model(job: Job, data: bytes, facts: dict) -> None:
-    """Write a model's file: its weights, and the facts in the same header."""
-    tensors, header = read_tensors(data, sealed=False)
-    write_tensors(job.path, tensors, header | {"facts": facts})
-
-
-def model_facts(path: Path) -> dict:
-    """Return what a retrained model's file says about how it was made."""
-    return read_header(path)["facts"]
-
-
 def identity_of(facts: dict | None) -> dict:
     """Return which model facts speak of, by column of `MODEL` in the evidence.
 
@@ -255,19 +176,6 @@ def missing_jobs(
                 "and make the evidence anew, without --add."
             )
     return [job for job, _ in missing]
-
-
-def check_facts(path: Path, wanted: dict) -> None:
-    """Raise ValueError where a file was not made as wanted; the message prints both."""
-    found = model_facts(path)
-    # A file from before there was a setting was made with its default.
-    found["settings"] = deciding(config_from_dict({"name": ""} | found["settings"]))
-    for name, value in wanted.items():
-        if found[name] != value:
-            raise ValueError(
-                f"'{path}' was made with {name} {found[name]}, not {value}. Move it "
-                "away, or give another --work folder."
-            )
 
 
 def model_path(folder: Path, subset: int, seed: int) -> Path:
@@ -439,38 +347,3 @@ def group_jobs(
             kept = ~subset_mask(len(dataset), number, config.seed, share)
             jobs.append(_removal_job(folder, RANDOM, share, number, 0, kept, anew=True))
     return jobs
-
-
-def retrain_jobs(
-    config: CollectionConfig,
-    dataset: Dataset,
-    jobs: list[Job],
-    part: tuple[int, int] = (0, 1),
-    device: str = "cpu",
-    together: int = 1,
-) -> list[Path]:
-    """Return the files of this process's share of the jobs, doing those still to do.
-
-    Args:
-        config: The full model's settings.
-        dataset: All pictures.
-        jobs: In the order to do them.
-        part: (number of this process, number of processes).
-        device: Where to compute.
-        together: How many models are trained at once, if they keep equally many
-            pictures and follow each other.
-    """
-    number, size = part
-    jobs = jobs[number::size]
-    for _, alike in groupby(jobs, lambda job: int(job.kept.sum())):
-        alike = list(alike)
-        for first in range(0, len(alike), together):
-            group = alike[first : first + together]
-            if together > 1:
-                retrain_together(config, dataset, group, device)
-            else:
-                retrain(config, dataset, group[0], device)
-            for job in group:
-                seconds = model_facts(job.path)["seconds"]
-                print(f"{job.path.name}: {seconds:.0f} s", flush=True)
-    return [job.path for job in jobs]

@@ -1,8 +1,5 @@
 """What one retrained model costs its samples, with the draws that all share."""
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,45 +15,16 @@ from core.measurements import MEASUREMENTS
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
 from core.model.sampling import Subject
-from core.rules import Number, Whole
+from precompute.machinery.config import MeasureConfig
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import DEPENDS_ON
-from precompute.retraining.jobs import identity_of, is_measured, model_facts
+from precompute.retraining.jobs import identity_of, is_measured
+from precompute.retraining.ready import Gallery
 from precompute.retraining.redraw import regenerated
+from precompute.retraining.train import model_facts
 
 PACKAGES = ("torch", "diffusers", "numpy", "scipy")
-
-
 COSTS = ("sample_id", "measurement", "low", "high", "value", "standard_error")
-
-
-@dataclass(frozen=True)
-class MeasureConfig:
-    """How every retrained model is measured."""
-
-    num_samples: int = 20  # the first of the gallery
-    num_draws: int = 256  # of timesteps and noise, per sample and measurement
-    num_bands: int = 8  # of timesteps, for the loss
-    num_pictures: int = 8  # samples drawn again; models of random halves draw none
-    probability_draws: int = 2  # of the log-probability; 0 leaves it out
-    # Of its solver. All models share its draws and most of its error, so it need not be
-    # as small as for a value that stands alone.
-    probability_tolerance: float = 1e-3
-
-    def fingerprint(self) -> str:
-        """Return 12 hex digits that identify the settings."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-MEASURE_RULES = {
-    "num_samples": Whole(1),
-    "num_draws": Whole(QUERY_FOLDS, step=QUERY_FOLDS),
-    "num_bands": Whole(1),
-    "num_pictures": Whole(0),
-    "probability_draws": Whole(0),
-    "probability_tolerance": Number(0, 1, above=True, below=True),
-}
 
 
 def drawn_rows(
@@ -140,10 +108,9 @@ def measure_model(
     rows = []
     for sample_id in range(settings.num_samples):
         label = int(samples["labels"][sample_id])
-        label = None if denoiser.null_label is None else label
         x_0 = samples["x_0"][sample_id].to(device)
-        found = measured_rows(denoiser, x_0, label, settings, seed)
-        rows += [(sample_id, *row) for row in found]
+        costs = measured_rows(denoiser, x_0, label, settings, seed)
+        rows += [(sample_id, *row) for row in costs]
     table = pd.DataFrame(rows, columns=COSTS)
     write_table(path, table)
     return table
@@ -152,8 +119,7 @@ def measure_model(
 def measure_models(
     config: CollectionConfig,
     settings: MeasureConfig,
-    full: bytes,
-    samples: dict[str, torch.Tensor],
+    gallery: Gallery,
     folder: Path,
     part: tuple[int, int] = (0, 1),
     device: str = "cpu",
@@ -164,8 +130,7 @@ def measure_models(
     Args:
         config: The full model's settings.
         settings: What to measure.
-        full: The full model's weights.
-        samples: The gallery.
+        gallery: The full model, and the samples.
         folder: Where the retrained models lie, and the results.
         part: (number of this process, number of processes).
         device: Where to compute.
@@ -175,7 +140,7 @@ def measure_models(
         The columns of `Evidence.measured` and of `Evidence.pictures`, for this
         process's share.
     """
-    number, size = part
+    (number, size), samples = part, gallery.samples
     folder.mkdir(parents=True, exist_ok=True)
     tables = [pd.DataFrame(columns=[*MODEL, *COSTS])]
     pictures = [pd.DataFrame(columns=PICTURE_COLUMNS)]
@@ -186,7 +151,7 @@ def measure_models(
     for path in Bar(paths[number::size], "measurements"):
         name = "full" if path is None else path.stem
         kept = folder / f"measured-{how}-{name}.parquet"
-        weights = full if path is None else path.read_bytes()
+        weights = gallery.weights if path is None else path.read_bytes()
         table = measure_model(weights, samples, settings, config.seed, kept, device)
         which = identity(path)
         tables.append(table.assign(**which))

@@ -1,37 +1,56 @@
 """What a command needs that others make, and which command to run where it is missing.
 
-Nothing here computes: a question about a collection never trains a model in silence.
+A question about a collection never trains a model in silence.
 """
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torch import Tensor
+
 from core.config import CollectionConfig
+from core.data.datasets import Dataset, load_dataset
+from core.model.checkpoint import denoiser_from_bytes
+from precompute.machinery.config import MeasureConfig
 from precompute.machinery.settings import published_settings
-from precompute.machinery.workspace import DEPENDS_ON, workspace_of
+from precompute.machinery.workspace import DEPENDS_ON, Workspace, open_workspace
 from precompute.retraining.jobs import retrain_folder
-from precompute.stages.stages import imported_weights, shipped_weights
+from precompute.stages.samples import make_samples
+from precompute.stages.stages import build_first, needed_weights
 
 
-def finished_weights(config: CollectionConfig, work: Path | None) -> bytes | None:
-    """Return the trained model, None where it is still to be trained."""
-    if config.train.imported:
-        return imported_weights(config)
-    path = workspace_of(config, work).path("train", "denoiser.safetensors")
-    return path.read_bytes() if path.exists() else shipped_weights(config)
+@dataclass(frozen=True)
+class Gallery:
+    """What retrained models are measured on, and what it was made of.
 
-
-def needed_weights(config: CollectionConfig, work: Path | None) -> bytes:
-    """Return the trained model.
-
-    Raises:
-        LookupError: If it is not trained.
+    Attributes:
+        weights: The full model's file.
+        dataset: All images.
+        workspace: Of the collection in the making.
+        samples: The gallery, as `make_samples` returns it.
     """
-    weights = finished_weights(config, work)
-    if weights is None:
-        raise LookupError(
-            f"The model of '{config.name}' is not trained yet. {_first(config)}"
-        )
-    return weights
+
+    weights: bytes
+    dataset: Dataset
+    workspace: Workspace
+    samples: dict[str, Tensor]
+
+    def at_most(self, settings: MeasureConfig) -> MeasureConfig:
+        """Return settings for no more samples than there are."""
+        count = min(settings.num_samples, len(self.samples["x_0"]))
+        return replace(settings, num_samples=count)
+
+
+def open_gallery(config: CollectionConfig, work: Path | None, device: str) -> Gallery:
+    """Return the gallery of a trained model, drawing it if need be.
+
+    A model that is not trained raises the LookupError of `needed_weights`.
+    """
+    weights = needed_weights(config, work)
+    dataset, workspace = load_dataset(config.data), open_workspace(config, work)
+    denoiser = denoiser_from_bytes(weights).to(device)
+    samples = make_samples(config, denoiser, dataset, workspace)
+    return Gallery(weights, dataset, workspace, samples)
 
 
 def check_evidence(
@@ -53,13 +72,13 @@ def check_evidence(
     published = published_settings(config.name, root)
     if published is None:
         raise LookupError(
-            f"The collection '{config.name}' is not built yet. {_first(config)}"
+            f"The collection '{config.name}' is not built yet. {build_first(config)}"
         )
     stages = DEPENDS_ON["samples"]
     if published.fingerprint(*stages) != config.fingerprint(*stages):
         raise ValueError(
             f"The collection '{config.name}' was published with other settings. "
-            f"{_first(config)}"
+            f"{build_first(config)}"
         )
     if not add and not any(retrain_folder(config, work).glob("*.safetensors")):
         raise LookupError(
@@ -67,7 +86,3 @@ def check_evidence(
             "images, so there is nothing to measure. Run `python -m precompute "
             f"retrain --collection {config.name}` first."
         )
-
-
-def _first(config: CollectionConfig) -> str:
-    return f"Run `python -m precompute build --collection {config.name}` first."

@@ -7,44 +7,55 @@ this recipe. Every model is measured as soon as it is trained, and what it measu
 small file of its own, so that a part of the work can be used.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
+from core.checks import check_fields
 from core.config import CollectionConfig
-from core.data.datasets import Dataset
 from core.evidence.same_seed import SAME_SEED
+from core.evidence.stored import evidence_folder
 from core.files.table_files import write_table
 from core.measure.draws import subset_mask
-from core.rules import Number, Several, Whole
-from precompute.retraining.jobs import Job, retrain
-from precompute.retraining.measure import (
-    MeasureConfig,
-    gallery_fingerprint,
-    identity,
-    measure_model,
-)
+from precompute.machinery.config import SAME_SEED_RULES, MeasureConfig, SameSeedConfig
+from precompute.retraining.jobs import Job, retrain_folder
+from precompute.retraining.measure import gallery_fingerprint, identity, measure_model
+from precompute.retraining.ready import Gallery, open_gallery
+from precompute.retraining.train import retrain
 
 
-@dataclass(frozen=True)
-class SameSeedConfig:
-    """Random removals from models that share all draws."""
+def run_same_seed(
+    config: CollectionConfig,
+    settings: SameSeedConfig,
+    root: Path,
+    work: Path | None,
+    part: tuple[int, int],
+    device: str,
+) -> None:
+    """Train and measure this process's share of the models that share all draws.
 
-    fractions: tuple[float, ...] = (0.02, 0.05, 0.1, 0.5)  # of the images, left out
-    num_subsets: int = 16  # of each size
-    num_seeds: int = 2  # each with a full model of its own
-    num_repeated: int = 3  # subsets of each size that seeds after the first have
-
-
-SAME_SEED_RULES = {
-    "fractions": Several(Number(0, 1, above=True, below=True), 1),
-    "num_subsets": Whole(1),
-    "num_seeds": Whole(1),
-    "num_repeated": Whole(0),
-}
+    Args:
+        config: The full model's settings.
+        settings: How many models of which size.
+        root: Folder of the published collections.
+        work: Folder of unfinished work; None for `data/work`.
+        part: (number of this process, number of processes).
+        device: Where to compute.
+    """
+    check_fields(settings, rules=SAME_SEED_RULES)
+    gallery = open_gallery(config, work, device)
+    common = common_config(config)
+    folder = retrain_folder(common, work)
+    jobs = same_seed_jobs(common, settings, len(gallery.dataset), folder)
+    results = evidence_folder(root, config) / SAME_SEED
+    results.mkdir(parents=True, exist_ok=True)
+    number, size = part
+    if number == 0:
+        write_masks(jobs, results / "masks.parquet")
+    measure = gallery.at_most(MeasureConfig())
+    train_and_measure(common, gallery, jobs[number::size], measure, results, device)
 
 
 def common_config(config: CollectionConfig) -> CollectionConfig:
@@ -98,9 +109,8 @@ def write_masks(jobs: list[Job], path: Path) -> None:
 
 def train_and_measure(
     config: CollectionConfig,
-    dataset: Dataset,
+    gallery: Gallery,
     jobs: list[Job],
-    samples: dict[str, Tensor],
     settings: MeasureConfig,
     results: Path,
     device: str = "cpu",
@@ -111,9 +121,8 @@ def train_and_measure(
 
     Args:
         config: The full model's settings, with common draws.
-        dataset: All images.
+        gallery: What is measured, and all images.
         jobs: In the order to do them.
-        samples: The gallery, as `make_samples` returns it.
         settings: What to measure.
         results: Folder of the results, a table of the columns `MODEL` and `COSTS` each.
         device: Where to compute.
@@ -128,10 +137,12 @@ def train_and_measure(
         paths.append(path)
         if path.exists():
             continue
-        retrain(config, dataset, job, device)
+        retrain(config, gallery.dataset, job, device)
         kept = job.path.with_name(f"measured-{how}-{job.path.stem}.parquet")
         weights = job.path.read_bytes()
-        table = measure_model(weights, samples, settings, config.seed, kept, device)
+        table = measure_model(
+            weights, gallery.samples, settings, config.seed, kept, device
+        )
         write_table(path, table.assign(**identity(job.path)))
         print(f"{path.name} ({len(paths)} of {len(jobs)})", flush=True)
     return paths

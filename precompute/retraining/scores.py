@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,14 +26,8 @@ from precompute.retraining.measure import MeasureConfig
 
 # That are asked about whole groups: those whose answers are stored.
 GROUP_METHODS = tuple(dict.fromkeys(lens.method for lens in stored_lenses()))
-
-
 RELATIVE_DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-2, 0.1, 1.0, 10.0)  # of mean eigenvalue
-
-
 PAPER_DAMPING = 1e-8  # App. J.5
-
-
 QUERY_DRAWS = (16, 64, 256)  # the app's own is one of them, and asked anyway
 
 
@@ -45,11 +40,11 @@ class Asked:
 
     def record(self) -> dict:
         """Return a value for each column of `LENS`."""
-        lens, own = self.lens, not measures(self.lens.method)
+        lens, fixed = self.lens, not measures(self.lens.method)
         low, high = lens.timesteps or (-1, -1)
         return {
             "method": lens.method,
-            "measurement": OWN if own else lens.measurement,
+            "measurement": OWN if fixed else lens.measurement,
             "low": low,
             "high": high,
             "damping": float("nan") if lens.damping is None else lens.damping,
@@ -86,16 +81,16 @@ def asked_lenses(explorer: Explorer) -> list[Asked]:
     facts = explorer.method_facts()
     methods = facts[facts["available"]]["method"].tolist()
     form = default_form(explorer)
-    asked = []
+    lenses = []
     for method in methods:
         for measurement in tested_measurements(method):
             lens = Lens(method, measurement, form=form)
-            asked.append(Asked(lens))
+            lenses.append(Asked(lens))
             if METHODS[method].swept:
                 known = dampings(explorer, method)
                 scale = known["mean_eigenvalue"]
                 swept = [PAPER_DAMPING, *(scale * r for r in RELATIVE_DAMPINGS)]
-                asked += [
+                lenses += [
                     Asked(replace(lens, damping=damping))
                     for damping in swept
                     if not np.isclose(damping, known["own"], rtol=1e-3, atol=0)
@@ -103,10 +98,10 @@ def asked_lenses(explorer: Explorer) -> list[Asked]:
     for measurement in tested_measurements("ekfac"):
         lens = Lens("ekfac", measurement, form=form)
         others = [count for count in QUERY_DRAWS if count != lens.num_draws]
-        asked += [Asked(replace(lens, num_draws=count)) for count in others]
+        lenses += [Asked(replace(lens, num_draws=count)) for count in others]
         if form != "sketch":
-            asked.append(Asked(replace(lens, form="sketch"), "sketch"))
-    return asked
+            lenses.append(Asked(replace(lens, form="sketch"), "sketch"))
+    return lenses
 
 
 def score_samples(
@@ -119,24 +114,49 @@ def score_samples(
     Returns:
         The columns of `Evidence.scores`.
     """
-    asked, tables = asked_lenses(explorer), []
-    text = json.dumps([one.record() for one in asked]) + explorer.fingerprint
-    key = hashlib.sha256(text.encode()).hexdigest()[:12]
-    for sample_id in Bar(range(settings.num_samples), "scores"):
-        path = folder / f"scores-{key}-{sample_id}.parquet"
+    lenses = asked_lenses(explorer)
+    key = json.dumps([one.record() for one in lenses]) + explorer.fingerprint
+    return by_sample(
+        lambda sample_id: sample_scores(explorer, sample_id, lenses, settings),
+        "scores",
+        key,
+        settings,
+        folder,
+    )
+
+
+def by_sample(
+    make: Callable[[int], pd.DataFrame],
+    name: str,
+    key: str,
+    settings: MeasureConfig,
+    folder: Path,
+) -> pd.DataFrame:
+    """Return the tables of all samples as one, each made once and kept in a file.
+
+    Args:
+        make: Returns the table of a sample.
+        name: What the tables are called.
+        key: What they depend on besides the sample.
+        settings: How many samples.
+        folder: Of the files.
+    """
+    digest, tables = hashlib.sha256(key.encode()).hexdigest()[:12], []
+    for sample_id in Bar(range(settings.num_samples), name):
+        path = folder / f"{name}-{digest}-{sample_id}.parquet"
         if not path.exists():
-            write_table(path, sample_scores(explorer, sample_id, asked, settings))
+            write_table(path, make(sample_id))
         tables.append(read_table(path))
     return pd.concat(tables, ignore_index=True)
 
 
 def sample_scores(
-    explorer: Explorer, sample_id: int, asked: list[Asked], settings: MeasureConfig
+    explorer: Explorer, sample_id: int, lenses: list[Asked], settings: MeasureConfig
 ) -> pd.DataFrame:
     """Return one sample's scores: a row per lens, per band of timesteps, and random."""
     query = explorer.query_from_gallery(sample_id)
     rows = []
-    for one in asked:
+    for one in lenses:
         answer = explorer.answer(query, one.lens)
         scores = answer.scores.astype(np.float32)
         rows.append(one.record() | {"source": answer.source, "scores": scores})
@@ -184,17 +204,15 @@ def group_predictions(
     Returns:
         The columns `GROUP_COLUMNS`.
     """
-    text = json.dumps([names, GROUP_METHODS]) + explorer.fingerprint
-    key = hashlib.sha256(text.encode()).hexdigest()[:12]
     if not names:
         return pd.DataFrame(columns=GROUP_COLUMNS)
-    tables = []
-    for sample_id in Bar(range(settings.num_samples), "groups"):
-        path = folder / f"groups-{key}-{sample_id}.parquet"
-        if not path.exists():
-            write_table(path, sample_groups(explorer, sample_id, names))
-        tables.append(read_table(path))
-    return pd.concat(tables, ignore_index=True)
+    return by_sample(
+        lambda sample_id: sample_groups(explorer, sample_id, names),
+        "groups",
+        json.dumps([names, GROUP_METHODS]) + explorer.fingerprint,
+        settings,
+        folder,
+    )
 
 
 def sample_groups(explorer: Explorer, sample_id: int, names: list[str]) -> pd.DataFrame:
@@ -203,10 +221,10 @@ def sample_groups(explorer: Explorer, sample_id: int, names: list[str]) -> pd.Da
     members = np.stack([group_members(name, table) for name in names])
     shares = np.full(len(names), np.nan)
     if query.label is not None:
-        own = np.ones(len(table), dtype=bool)
+        alike = np.ones(len(table), dtype=bool)
         for column, value in explorer.classes.loc[query.label].items():
-            own &= group_members(group_name(column, value), table)
-        shares = members[:, own].mean(1)
+            alike &= group_members(group_name(column, value), table)
+        shares = members[:, alike].mean(1)
     facts = explorer.method_facts()
     known = facts[facts["available"]]["method"].tolist()
     rows = []

@@ -35,7 +35,7 @@ def build(
         if rank_and_size()[0] != 0:
             return None
         path = publish(config, root, made)
-        trial = affordable(config, len(made.dataset))
+        trial = affordable(config, len(made.model.dataset))
         if trial is not None:
             measure_coverage(root, config.name, work, trial)
         return path

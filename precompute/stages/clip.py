@@ -9,6 +9,7 @@ batch, and the contrastive loss spreads its target over all of them.
 import hashlib
 import json
 import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -65,17 +66,24 @@ TEMPLATES = (
 )
 
 
+@dataclass(frozen=True)
+class ClipTraining:
+    """How the small CLIP is trained; its file says so."""
+
+    seed: int = 0  # of the initial weights and all randomness
+    num_steps: int = 1_200  # batches in all
+    names_per_batch: int = 64  # different subjects
+    houses_per_name: int = 2  # images of each subject in a batch, at most
+    learning_rate: float = 2e-3  # of AdamW, at the end of the warm-up
+    weight_decay: float = 0.1  # of AdamW, on matrices and convolutions
+
+
 def train_clip(
     output_path: Path | str,
-    seed: int = 0,
+    training: ClipTraining,
     device: str = "cpu",
-    num_steps: int = 1_200,
     dataset: Dataset | None = None,
     config: dict = GLYPHS_CLIP_CONFIG,
-    names_per_batch: int = 64,
-    houses_per_name: int = 2,
-    learning_rate: float = 2e-3,
-    weight_decay: float = 0.1,
     checkpoint_every: int = 100,
 ) -> ClipModel:
     """Train the small CLIP and write it in fp16, resuming a checkpoint beside it.
@@ -84,16 +92,11 @@ def train_clip(
 
     Args:
         output_path: The safetensors file to write.
-        seed: Of the initial weights and all randomness.
+        training: How.
         device: Where to compute.
-        num_steps: Batches in all.
-        dataset: Pictures with `style`, `name`, `group` and `subgroup` as metadata; None
+        dataset: Images with `style`, `name`, `group` and `subgroup` as metadata; None
             means all Glyphs.
         config: Sizes of the model and preparation of its pictures.
-        names_per_batch: Different subjects in a batch.
-        houses_per_name: Pictures of each subject in a batch, at most.
-        learning_rate: Of AdamW, at the end of the warm-up.
-        weight_decay: Of AdamW, on matrices and convolutions.
         checkpoint_every: Steps between checkpoints.
 
     Returns:
@@ -102,15 +105,8 @@ def train_clip(
     output_path = Path(output_path)
     if dataset is None:
         dataset = load_dataset(DataConfig(keep=()))
-    settings = {
-        "seed": seed,
-        "num_steps": num_steps,
-        "num_pictures": len(dataset),
-        "names_per_batch": names_per_batch,
-        "houses_per_name": houses_per_name,
-        "learning_rate": learning_rate,
-        "weight_decay": weight_decay,
-    }
+    settings = asdict(training) | {"num_pictures": len(dataset)}
+    seed, num_steps = training.seed, training.num_steps
     clip_model = new_clip(
         config,
         GLYPHS_CLIP_NAME,
@@ -121,7 +117,7 @@ def train_clip(
     # A third faster on a CPU than the default layout, for so few channels.
     model.visual.to(memory_format=torch.channels_last)
 
-    optimizer = _new_optimizer(model, learning_rate, weight_decay)
+    optimizer = _new_optimizer(model, training)
     checkpoint = _checkpoint_path(output_path, settings, config)
     start = _restore(checkpoint, model, optimizer)
 
@@ -130,8 +126,12 @@ def train_clip(
     bar = Bar(range(start, num_steps), "clip", num_steps, initial=start)
     for step in bar:
         generator = keyed_generator(seed, "clip step", step)
-        names = batch_indices(step, names_per_batch, len(pictures_by_name), seed)
-        index = _pick_pictures(names, pictures_by_name, houses_per_name, generator)
+        names = batch_indices(
+            step, training.names_per_batch, len(pictures_by_name), seed
+        )
+        index = _pick_pictures(
+            names, pictures_by_name, training.houses_per_name, generator
+        )
         rows = dataset.metadata.iloc[index]
         texts = describe(rows, generator)
         images = torch.from_numpy(dataset.pixels[index]).float() / 255
@@ -146,7 +146,7 @@ def train_clip(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * warm_up_and_decay(step, num_steps)
+            group["lr"] = training.learning_rate * warm_up_and_decay(step, num_steps)
         optimizer.step()
         optimizer.zero_grad()
         model.logit_scale.data.clamp_(max=math.log(100))  # as the CLIP paper does
@@ -260,16 +260,16 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
     return (1 - ink).clamp(0, 1)
 
 
-def _new_optimizer(model, learning_rate: float, weight_decay: float):
+def _new_optimizer(model, training: ClipTraining):
     """Return AdamW that decays matrices and convolutions, but no scale or bias."""
     weights = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim < 2]
     return torch.optim.AdamW(
         [
-            {"params": weights, "weight_decay": weight_decay},
+            {"params": weights, "weight_decay": training.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ],
-        learning_rate,
+        training.learning_rate,
         betas=(0.9, 0.98),
     )
 

@@ -57,65 +57,6 @@ def independent_draws(
     )
 
 
-def curvature_samples(
-    denoiser: Denoiser,
-    config: CollectionConfig,
-    dataset: Dataset,
-    x_0: Tensor,
-    purpose: str,
-    num_draws: int,
-    batch_size: int,
-    numbers: Iterable[int],
-) -> Iterator[Samples]:
-    """Yield batches of noisy training examples.
-
-    Each example has draws of its own, keyed by its id, so that a batch does not depend
-    on those before it. Whether a draw mirrors its picture is part of it. Examples come
-    in random order, so that part of a batch is a random sample of the training set.
-
-    Args:
-        denoiser: The model.
-        config: The collection's settings.
-        dataset: The training set.
-        x_0: Clean examples, shape (N, C, H, W).
-        purpose: What the draws are for.
-        num_draws: Draws per example.
-        batch_size: Draws per batch, rounded to whole examples.
-        numbers: Which batches: the k-th holds the k-th run of the examples' order.
-    """
-    empirical = config.curvature.ggn == "loss"
-    per_batch = examples_per_batch(batch_size, num_draws)
-    g = keyed_generator(config.seed, purpose, "order")
-    order = torch.randperm(len(dataset), generator=g)
-    for number in numbers:
-        start = number * per_batch
-        parts = []
-        for position in order[start : start + per_batch].tolist():
-            g = keyed_generator(config.seed, purpose, int(dataset.ids[position]))
-            draws = independent_draws(config, denoiser, num_draws, g)
-            if empirical:
-                signs = torch.randint(2, (num_draws, 1, 1, 1), generator=g)
-                probes = 2.0 * signs - 1
-            else:
-                probes = torch.randn(num_draws, *denoiser.shape, generator=g)
-            parts.append((draws, probes, position))
-        timesteps = torch.cat([d.timesteps for d, _, _ in parts]).to(denoiser.device)
-        noise = torch.cat([d.noise for d, _, _ in parts]).to(denoiser.device)
-        drop = torch.cat([d.drop_label for d, _, _ in parts]).to(denoiser.device)
-        flip = torch.cat([d.flip for d, _, _ in parts]).to(denoiser.device)
-        index = torch.tensor([p for _, _, p in parts]).repeat_interleave(num_draws)
-        clean = x_0[index.to(x_0.device)]
-        clean = torch.where(flip[:, None, None, None], clean.flip(-1), clean)
-        labels = torch.from_numpy(dataset.labels)[index].to(denoiser.device)
-        yield Samples(
-            denoiser.add_noise(clean, noise, timesteps),
-            timesteps,
-            denoiser.dropped(labels, drop),
-            torch.cat([p for _, p, _ in parts]).to(denoiser.device),
-            denoiser.target(clean, noise, timesteps) if empirical else None,
-        )
-
-
 @dataclass(frozen=True)
 class CurvatureStage:
     """What both passes need.
@@ -124,15 +65,64 @@ class CurvatureStage:
         config: The collection's settings.
         dataset: The training set.
         denoiser: The model.
-        workspace: Where results go.
         x_0: Clean examples, shape (N, C, H, W).
+        workspace: Where results go; None where nothing is run.
     """
 
     config: CollectionConfig
     dataset: Dataset
     denoiser: Denoiser
-    workspace: Workspace
     x_0: Tensor
+    workspace: Workspace | None = None
+
+    def samples(
+        self, purpose: str, num_draws: int, batch_size: int, numbers: Iterable[int]
+    ) -> Iterator[Samples]:
+        """Yield batches of noisy training examples.
+
+        Each example has draws of its own, keyed by its id, so that a batch does not
+        depend on those before it. Whether a draw mirrors its image is part of it.
+        Examples come in random order, so that part of a batch is a random sample of the
+        training set.
+
+        Args:
+            purpose: What the draws are for.
+            num_draws: Draws per example.
+            batch_size: Draws per batch, rounded to whole examples.
+            numbers: Which batches: the k-th holds the k-th run of the examples' order.
+        """
+        config, dataset, denoiser = self.config, self.dataset, self.denoiser
+        device, empirical = denoiser.device, config.curvature.ggn == "loss"
+        per_batch = examples_per_batch(batch_size, num_draws)
+        g = keyed_generator(config.seed, purpose, "order")
+        order = torch.randperm(len(dataset), generator=g)
+        for number in numbers:
+            start = number * per_batch
+            parts = []
+            for position in order[start : start + per_batch].tolist():
+                g = keyed_generator(config.seed, purpose, int(dataset.ids[position]))
+                draws = independent_draws(config, denoiser, num_draws, g)
+                if empirical:
+                    signs = torch.randint(2, (num_draws, 1, 1, 1), generator=g)
+                    probes = 2.0 * signs - 1
+                else:
+                    probes = torch.randn(num_draws, *denoiser.shape, generator=g)
+                parts.append((draws, probes, position))
+            timesteps, noise, drop, flip = (
+                torch.cat([getattr(draws, name) for draws, _, _ in parts]).to(device)
+                for name in ("timesteps", "noise", "drop_label", "flip")
+            )
+            index = torch.tensor([p for _, _, p in parts]).repeat_interleave(num_draws)
+            clean = self.x_0[index.to(self.x_0.device)]
+            clean = torch.where(flip[:, None, None, None], clean.flip(-1), clean)
+            labels = torch.from_numpy(dataset.labels)[index].to(device)
+            yield Samples(
+                denoiser.add_noise(clean, noise, timesteps),
+                timesteps,
+                denoiser.dropped(labels, drop),
+                torch.cat([p for _, p, _ in parts]).to(device),
+                denoiser.target(clean, noise, timesteps) if empirical else None,
+            )
 
     def run(
         self, name: str, num_draws: int, batch_size: int, fit: Callable
@@ -181,16 +171,8 @@ class CurvatureStage:
                 self.workspace.save("curvature", part, sums, **done)
                 last_saved = time.time()
 
-        batches = curvature_samples(
-            self.denoiser,
-            self.config,
-            self.dataset,
-            self.x_0,
-            f"curvature {name}",
-            num_draws,
-            batch_size,
-            numbers[facts["batches"] :],
-        )
+        remaining = numbers[facts["batches"] :]
+        batches = self.samples(f"curvature {name}", num_draws, batch_size, remaining)
         result = fit(batches, state=state, on_batch=on_batch, on_end=add_up)
         bar.close()
         return result, seconds()
@@ -232,7 +214,7 @@ def fit_curvature(
     if saved is not None:
         return _from_tensors(layout, saved[0])
     x_0 = encode_all(denoiser, dataset)
-    stage = CurvatureStage(config, dataset, denoiser, workspace, x_0)
+    stage = CurvatureStage(config, dataset, denoiser, x_0, workspace)
     if workspace.load("curvature", "basis") is None:
         stage.fit_basis(layout)
     tensors, facts = workspace.load("curvature", "basis")

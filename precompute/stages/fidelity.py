@@ -20,12 +20,11 @@ from torch import Tensor
 from core.config import CollectionConfig
 from core.curvature.basis import precondition
 from core.data.datasets import Dataset
-from core.engine.query import Question, Subject
 from core.files.texts import safe_csv
 from core.measure.draws import keyed_generator
-from core.measurements import MEASUREMENTS
 from core.model.denoiser import Denoiser
 from core.scores.influence import split_reliability, top_overlap
+from precompute.machinery.config import FIDELITY_EXAMPLES
 from precompute.machinery.out import ending, write_out
 from precompute.machinery.progress import Bar
 from precompute.machinery.rows import Rows
@@ -40,9 +39,8 @@ from precompute.stages.formats import (
     low_rank,
 )
 from precompute.stages.gradients import GradientStage, gradient_stage
-from precompute.stages.samples import make_samples
+from precompute.stages.samples import make_samples, query_gradients
 
-EXAMPLES = 240
 QUERIES = 12
 RELATIVE_DAMPINGS = (1e-8, 1e-3, 1e-1)  # multiples of the mean eigenvalue
 RANKS = (1, 8, 64)
@@ -66,19 +64,12 @@ def some_queries(
     saved = workspace.load("samples", "queries")
     if saved is not None:
         return saved[0]["queries"][part].mean(1)
-    saved = workspace.load("samples", "fidelity-queries")
-    if saved is not None:
-        return saved[0]["queries"]
-    queries = []
-    for i in Bar(part, "queries"):
-        subject = Subject(samples["x_0"][i], int(samples["labels"][i]))
-        settings, loss = stage.config, MEASUREMENTS["loss"]
-        asked = Question(subject, loss, settings.samples.num_draws, settings.seed)
-        found = asked.to(stage.denoiser).gradient(stage.curvature.basis)
-        queries.append(found.folds.mean(0))
-    tensors = {"queries": torch.stack(queries).cpu()}
-    workspace.save("samples", "fidelity-queries", tensors)
-    return tensors["queries"]
+
+    def make() -> dict[str, Tensor]:
+        about = stage.config, stage.denoiser, stage.curvature, samples, part
+        return {"queries": query_gradients(*about)[0].mean(1)}
+
+    return workspace.kept("samples", "fidelity-queries", make)["queries"]
 
 
 def fidelity(
@@ -100,7 +91,7 @@ def measure_fidelity(
     stage: GradientStage,
     queries: Tensor,
     workspace: Workspace,
-    num_examples: int = EXAMPLES,
+    num_examples: int = FIDELITY_EXAMPLES,
 ) -> dict:
     """Return the table of all formats and what follows from it; resumable.
 
@@ -121,9 +112,9 @@ def measure_fidelity(
     folder = path.with_suffix(".d")
     gradients = some_gradients(stage, folder, num_examples)
     comparison = Comparison(stage, queries, gradients)
-    own = comparison.whitening(stage.damping)
+    whitening = comparison.whitening(stage.damping)
     eigenvalues, layout = comparison.eigenvalues, stage.curvature.basis.layout
-    formats = full_formats(comparison.rms(), own)
+    formats = full_formats(comparison.rms(), whitening)
     formats += budget_formats(layout, eigenvalues, stage.config.seed)
     rows = [comparison.row(form) for form in Bar(formats, "formats")]
     rows += comparison.paper_rows()
@@ -198,17 +189,17 @@ class Comparison:
 
     def row(self, form: Format) -> dict:
         """Return the row of a format: its cost, and its agreement at every damping."""
-        own = self.whitening(self.stage.damping)
+        whitening = self.whitening(self.stage.damping)
         codes, scales = form.empty(len(self.gradients))
         for part, gradients in self.pieces():
-            form.pack(gradients * own, codes[part], scales[part])
+            form.pack(gradients * whitening, codes[part], scales[part])
         scores = {
             name: form.products(
-                form.ask(self.preconditioned(damping) / own), codes, scales
+                form.ask(self.preconditioned(damping) / whitening), codes, scales
             )
             for name, damping in self.dampings.items()
         }
-        asked = form.ask(self.queries[:1])
+        query = form.ask(self.queries[:1])
         return {
             "format": form.family,
             "dim": form.dim,
@@ -216,7 +207,7 @@ class Comparison:
             "budget": form.budget,
             "bytes_per_example": form.num_bytes,
             "bytes_per_query": None,
-            "seconds_per_query": seconds(lambda: form.products(asked, codes, scales)),
+            "seconds_per_query": seconds(lambda: form.products(query, codes, scales)),
             **self.agreements(scores),
         }
 
@@ -238,7 +229,7 @@ class Comparison:
                 for r in RANKS
             ),
         ):
-            found = {
+            solved_queries = {
                 damping: approximate(self.preconditioned(value))
                 for damping, value in self.dampings.items()
             }
@@ -248,11 +239,11 @@ class Comparison:
                 "bits": 8 if name == INT8 else 32,
                 "budget": None,
                 "bytes_per_example": 4 * layout.num_params,
-                "bytes_per_query": max(size for _, size in found.values()),
+                "bytes_per_query": max(size for _, size in solved_queries.values()),
                 "seconds_per_query": took,
                 **self.agreements({
                     damping: self.dense_scores(solved)
-                    for damping, (solved, _) in found.items()
+                    for damping, (solved, _) in solved_queries.items()
                 }),
             })
         return rows

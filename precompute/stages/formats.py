@@ -62,10 +62,10 @@ class Format:
         encode_blocks(values, codes, scales, BLOCK, self.bits, threads)
 
     def products(
-        self, asked: Tensor, codes: np.ndarray, scales: np.ndarray
+        self, queries: Tensor, codes: np.ndarray, scales: np.ndarray
     ) -> np.ndarray:
         """Return inner products (Q, B) of queries after `ask` with packed examples."""
-        values, threads = asked.contiguous().numpy(), torch.get_num_threads()
+        values, threads = queries.contiguous().numpy(), torch.get_num_threads()
         return block_products(values, codes, scales, BLOCK, self.bits, threads)
 
 
@@ -108,8 +108,8 @@ def budget_formats(layout: Layout, eigenvalues: Tensor, seed: int) -> list[Forma
             if dim >= layout.num_params:
                 continue
             for family, make in families.items():
-                found, project = make(dim)
-                formats.append(Format(family, found, bits, budget, project, project))
+                kept, project = make(dim)
+                formats.append(Format(family, kept, bits, budget, project, project))
     return formats
 
 

@@ -66,13 +66,12 @@ class GradientStage:
 
     def folds(self, position: int) -> Tensor:
         """Return one example's gradient by each fold of the draws, shape (F, P)."""
-        label = int(self.dataset.labels[position])
         gradients, _ = fold_gradients(
             loss,
             self.denoiser,
             self.curvature.basis.layout,
             self.x_0[position],
-            label,
+            int(self.dataset.labels[position]),
             self.draws,
             self.config.gradients.num_folds,
         )
@@ -109,8 +108,8 @@ def gradient_stage(
 
 def measured_proposal(stage: GradientStage, workspace: Workspace) -> Tensor:
     """Return how often each timestep is to be drawn, shape (T,)."""
-    saved = workspace.load("gradients", "proposal")
-    if saved is None:
+
+    def make() -> dict[str, Tensor]:
         proposal = timestep_proposal(
             stage.denoiser,
             stage.curvature,
@@ -120,9 +119,9 @@ def measured_proposal(stage: GradientStage, workspace: Workspace) -> Tensor:
             stage.config.seed,
             stage.config.train.horizontal_flip,
         )
-        workspace.save("gradients", "proposal", {"proposal": proposal})
-        return proposal
-    return saved[0]["proposal"]
+        return {"proposal": proposal}
+
+    return workspace.kept("gradients", "proposal", make)["proposal"]
 
 
 def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tensor]:
@@ -133,10 +132,12 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
     share: that part moves all scores alike and goes when scores are centred. `spread`
     is the average over the slice of `fold_spread`, which no rotation changes.
     """
-    saved = workspace.load("gradients", "slice")
-    if saved is not None:
-        return saved[0]
-    started, settings = time.time(), stage.config.gradients
+    return workspace.kept("gradients", "slice", lambda: slice_statistics(stage))
+
+
+def slice_statistics(stage: GradientStage) -> dict[str, Tensor]:
+    """Return what `measure_slice` does, measured anew."""
+    settings = stage.config.gradients
     count = min(settings.slice_examples, len(stage.dataset))
     positions = torch.randperm(
         len(stage.dataset), generator=keyed_generator(stage.config.seed, "slice")
@@ -158,13 +159,11 @@ def measure_slice(stage: GradientStage, workspace: Workspace) -> dict[str, Tenso
                 shared += folds - mean
     own = deviations - shared.square().sum(0) / count
     noise = own / (max(count - 1, 1) * settings.num_folds * (settings.num_folds - 1))
-    tensors = {
+    return {
         "rms": (squares / count).sqrt().float().cpu(),
         "noise": noise.clamp(min=0).float().cpu(),
         "spread": (deviations.sum() / count).float().cpu(),
     }
-    workspace.save("gradients", "slice", tensors, seconds=time.time() - started)
-    return tensors
 
 
 def fold_spread(folds: Tensor) -> Tensor:
@@ -351,13 +350,7 @@ def compute_gradients(
     index.create()
     statistics["rms"].numpy().astype("<f4").tofile(index_folder / "rms.bin")
 
-    remaining = rows.missing(part)
-    todo = sum(map(len, remaining))
-    own = sum(map(len, rows.chunks(part)))
-    bar = Bar(total=own, desc="gradients", initial=own - todo)
     with example_workers(stage.denoiser.device) as pool:
-        for positions in remaining:
+        for positions in rows.unfinished(part, "gradients"):
             reduce_chunk(stage, reduction, positions, rows, index, pool)
-            bar.update(len(positions))
-    bar.close()
     return rows, index, statistics

@@ -51,7 +51,7 @@ PACKAGES = ("torch", "diffusers", "curvlinops-for-pytorch", "open_clip_torch", "
 
 def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
     """Embed the pictures, assess the scores, and write the collection file."""
-    dataset, workspace, stage = made.dataset, made.workspace, made.stage
+    dataset, stage = made.model.dataset, made.stage
     rows, queries, statistics = made.rows, made.queries, made.statistics
     clip_model = load_clip(device=str(stage.denoiser.device))
     embeddings = embed_examples(clip_model, dataset)
@@ -71,14 +71,14 @@ def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
     quality["error_agreement"] = error_agreement(rows, answers[1])
     quality = {name: number_or_none(value) for name, value in quality.items()}
     with CollectionWriter(root, config.name) as writer:
-        costs = stage_seconds(workspace, rows)
+        costs = stage_seconds(made.model.workspace, rows)
         put_facts(writer, config, stage, costs, quality, calibration)
         dim, checksum = config.gradients.sketch_dim, sketch.checksum()
         writer.put_meta("sketch", {"dim": dim, "checksum": checksum})
         digest = file_sha256(GLYPHS_CLIP_PATH)
         writer.put_meta("clip", {"name": clip_model.name, "sha256": digest})
         put_examples(writer, dataset)
-        put_model(writer, root, made.weights, made.ekfac, made.kfac, stage, statistics)
+        put_model(writer, root, made)
         put_index(writer, root, rows, made.index)
         writer.put_array("clip", embeddings)
         similar = clip_similarity(sample_embeddings, embeddings).astype(np.float64)
@@ -176,12 +176,13 @@ def put_examples(writer: CollectionWriter, dataset: Dataset) -> None:
     writer.put_examples(dataset.ids, dataset.labels, dataset.encoded, facts)
 
 
-def put_model(writer, root, weights, curvature, kfac, stage, statistics) -> None:
+def put_model(writer: CollectionWriter, root: Path, made: Computed) -> None:
     """Store the model and its curvature; the eigenvectors go to a file beside.
 
     DuckDB reads large arrays at a tenth of a mapped file's speed, and a file that
     travels in git should stay small: a large model lies beside it too.
     """
+    stage, weights, ekfac = made.stage, made.model.weights, made.ekfac
     fingerprint = stage.config.fingerprint("data", "model", "train")
     if len(weights) <= LARGEST_INSIDE:
         writer.put_bytes("denoiser", weights)
@@ -189,16 +190,17 @@ def put_model(writer, root, weights, curvature, kfac, stage, statistics) -> None
         name = f"{stage.config.name}-model-{fingerprint}.safetensors"
         write_atomically(root / name, weights)
         put_file(writer, root, name, {"kind": "denoiser"}, "|u1", 0, 0)
-    writer.put_array("eigenvalues", curvature.eigenvalues)
-    columns, rows = factor_eigenvalues(kfac.basis.layout, kfac.eigenvalues)
+    writer.put_array("eigenvalues", ekfac.eigenvalues)
+    layout, kfac = made.kfac.basis.layout, made.kfac.eigenvalues
+    columns, rows = factor_eigenvalues(layout, kfac)
     writer.put_array("kfac_gradient_eigenvalues", columns)
     writer.put_array("kfac_input_eigenvalues", rows)
-    damped = curvature.eigenvalues + stage.damping
-    whitened_noise = (statistics["noise"] / damped).sqrt()
+    damped = ekfac.eigenvalues + stage.damping
+    whitened_noise = (made.statistics["noise"] / damped).sqrt()
     writer.put_array("whitened_noise", whitened_noise.to(torch.float16))
     fingerprint = stage.config.fingerprint("data", "model", "train", "curvature")
     name = f"{stage.config.name}-eigenvectors-{fingerprint}.safetensors"
-    write_tensors(root / name, eigenvectors(curvature.basis), {})
+    write_tensors(root / name, eigenvectors(ekfac.basis), {})
     put_file(writer, root, name, {"kind": "eigenvectors"}, "<f2", 0, 0)
 
 

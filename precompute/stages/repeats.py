@@ -105,13 +105,13 @@ def measure_coverage(
     """
     explorer = open_explorer(name, root)
     try:
-        found = compared(explorer, work or DATA_DIR / "work", trial)
+        figures = compared(explorer, work or DATA_DIR / "work", trial)
         path = errors_path(root, explorer.config)
         model = read_model(path)
         if model is not None:
-            kinds = {**model.coverage.get("kinds", {}), **found["kinds"]}
-            write_model(path, replace(model, coverage={**found, "kinds": kinds}))
-        return found
+            kinds = {**model.coverage.get("kinds", {}), **figures["kinds"]}
+            write_model(path, replace(model, coverage={**figures, "kinds": kinds}))
+        return figures
     finally:
         explorer.close()
 
@@ -126,8 +126,8 @@ def compared(explorer: Explorer, work: Path, trial: Trial) -> dict:
     exact = np.stack([
         repeats.products(number) for number in Bar(range(trial.repeats), "repeats")
     ])
-    place = {position: number for number, position in enumerate(chosen.tolist())}
-    among = [place[position] for position in some.tolist()]
+    column_of = {position: number for number, position in enumerate(chosen.tolist())}
+    among = [column_of[position] for position in some.tolist()]
     mean = exact.mean(0)  # (questions, images)
     mean = mean - mean[:, among].mean(1, keepdims=True)
     off: dict[str, dict[str, list]] = {}
@@ -137,8 +137,8 @@ def compared(explorer: Explorer, work: Path, trial: Trial) -> dict:
         error = one.answer.standard_errors * (1 + 1 / trial.repeats) ** 0.5
         kept = off.setdefault(kind_of(one.answer), {"top": [], "all": []})
         for what, positions in (("top", one.top), ("all", some)):
-            places = [place[position] for position in positions.tolist()]
-            kept[what] += ((scores[positions] - again[places]) / error[positions],)
+            columns = [column_of[position] for position in positions.tolist()]
+            kept[what] += ((scores[positions] - again[columns]) / error[positions],)
     figures = {
         kind: {what: stood(np.concatenate(z)) for what, z in parts.items()}
         for kind, parts in off.items()
@@ -223,17 +223,17 @@ class Repeats:
         """Return the whitened query of every question in a repeat, shape (Q, P)."""
         path = self.folder / f"queries-{number}.safetensors"
         if not path.exists():
-            scoring, found = self.engine.scoring, []
+            scoring, vectors = self.engine.scoring, []
             for sample, lens in Bar(self.questions, f"queries {number + 1}"):
                 query = self.explorer.query_from_gallery(sample)
-                asked = replace(
+                question = replace(
                     self.engine.question(query, lens), seed=self.seed(number)
                 )
-                put = asked.to(self.engine.denoiser)
-                gradient = put.gradient(self.engine.basis)
+                placed = question.to(self.engine.denoiser)
+                gradient = placed.gradient(self.engine.basis)
                 vector = scoring.preconditioned(gradient.folds.cpu(), lens).mean(0)
-                found.append(vector * scoring.whitening)
-            save_tensors(path, {"queries": torch.stack(found)})
+                vectors.append(vector * scoring.whitening)
+            save_tensors(path, {"queries": torch.stack(vectors)})
         return load_tensors(path)[0]["queries"]
 
     def products(self, number: int) -> np.ndarray:
@@ -276,7 +276,7 @@ class Repeats:
 
         "exact": by the gradients themselves; "sketch": each by a sketch of its own.
         """
-        found = {}
+        agreement = {}
         for name, key in (("exact", "products"), ("sketch", "sketched")):
             rows = [self._repeat(number)[key] for number in range(repeats)]
             rows = [row[:, among] for row in rows]
@@ -287,5 +287,5 @@ class Repeats:
                 for a, b in zip(first, second, strict=True)
             ]
             if pairs:
-                found[name] = float(np.mean(pairs))
-        return found
+                agreement[name] = float(np.mean(pairs))
+        return agreement

@@ -1,6 +1,5 @@
 """Make the gallery: samples over all classes, and their query gradients; resumable."""
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -55,34 +54,39 @@ def make_samples(
     Each sample has a generator of its own, keyed by its seed. It is drawn alone, so
     that drawing it again gives the same bits.
     """
-    saved = workspace.load("samples", "samples")
-    if saved is not None:
-        return saved[0]
-    started, settings = time.time(), config.samples
+
+    def make() -> dict[str, Tensor]:
+        seeds, labels = gallery_seeds(config, denoiser, dataset, workspace)
+        pairs = Bar(zip(seeds, labels, strict=True), "samples", len(seeds))
+        clean = [draw(config, denoiser, [seed], [label]) for seed, label in pairs]
+        clean = torch.cat(clean)
+        return {
+            "x_0": clean,
+            "pixels": torch.from_numpy(decoded(denoiser, clean)),
+            "labels": torch.tensor(labels),
+            "seeds": torch.tensor(seeds),
+        }
+
+    samples = workspace.kept("samples", "samples", make)
+    workspace.forget("samples", "candidates")
+    return samples
+
+
+def gallery_seeds(
+    config: CollectionConfig, denoiser: Denoiser, dataset: Dataset, workspace: Workspace
+) -> tuple[list[int], list[int]]:
+    """Return the seed and the label of each sample of the gallery."""
+    settings, num_classes = config.samples, len(dataset.class_names)
     if settings.num_candidates:
         seeds = choose_seeds(config, denoiser, dataset, workspace)
-        labels = [seed % len(dataset.class_names) for seed in seeds]
-    else:
-        seeds = list(range(settings.num_samples))
-        labels = (
-            pair_labels(settings.num_samples, dataset.labels, dataset.held_out)
-            if dataset.held_out
-            else gallery_labels(settings.num_samples, len(dataset.class_names))
-        )
-    pictures = zip(seeds, labels, strict=True)
-    clean = torch.cat([
-        draw(config, denoiser, [seed], [label])
-        for seed, label in Bar(pictures, "samples", len(seeds))
-    ])
-    tensors = {
-        "x_0": clean,
-        "pixels": torch.from_numpy(decoded(denoiser, clean)),
-        "labels": torch.tensor(labels),
-        "seeds": torch.tensor(seeds),
-    }
-    workspace.save("samples", "samples", tensors, seconds=time.time() - started)
-    workspace.forget("samples", "candidates")
-    return tensors
+        return seeds, [seed % num_classes for seed in seeds]
+    count = settings.num_samples
+    labels = (
+        pair_labels(count, dataset.labels, dataset.held_out)
+        if dataset.held_out
+        else gallery_labels(count, num_classes)
+    )
+    return list(range(count)), labels
 
 
 def draw(
@@ -110,15 +114,15 @@ def choose_seeds(
     and `best_spread` sees to variety. Drawing resumes after the last whole batch.
     """
     num_classes, clean = len(dataset.class_names), []
-    batches = torch.arange(config.samples.num_candidates).split(BATCH)
-    for number, seeds in enumerate(Bar(batches, "candidates")):
-        name = f"candidates-{number}"
-        saved = workspace.load("samples", name)
-        if saved is None:
-            labels = (seeds % num_classes).tolist()
-            part = draw(config, denoiser, seeds.tolist(), labels)
-            workspace.save("samples", name, {"x_0": part})
-        clean.append(part if saved is None else saved[0]["x_0"])
+    candidates = range(config.samples.num_candidates)
+    batches = [candidates[i : i + BATCH] for i in range(0, len(candidates), BATCH)]
+    for number, batch in enumerate(Bar(batches, "candidates")):
+
+        def make(seeds: range = batch) -> dict[str, Tensor]:
+            labels = [seed % num_classes for seed in seeds]
+            return {"x_0": draw(config, denoiser, list(seeds), labels)}
+
+        clean.append(workspace.kept("samples", f"candidates-{number}", make)["x_0"])
     scores = typicality(decoded(denoiser, torch.cat(clean)), dataset, denoiser.device)
     return best_spread(scores, dataset.class_names, config.samples.num_samples)
 
@@ -151,12 +155,12 @@ def best_spread(
     """
     classes = len(class_names)
     best, turns = {}, Counter()
-    for place in np.argsort(-scores, kind="stable").tolist():
-        subject = class_names[place % classes][-1]
-        if place % classes not in best:
-            best[place % classes] = (turns[subject], -scores[place], place)
+    for candidate in np.argsort(-scores, kind="stable").tolist():
+        subject = class_names[candidate % classes][-1]
+        if candidate % classes not in best:
+            best[candidate % classes] = (turns[subject], -scores[candidate], candidate)
             turns[subject] += 1
-    return sorted(place for _, _, place in sorted(best.values())[:count])
+    return sorted(candidate for _, _, candidate in sorted(best.values())[:count])
 
 
 def sample_queries(
@@ -167,29 +171,31 @@ def sample_queries(
     workspace: Workspace,
 ) -> tuple[Tensor, Tensor]:
     """Return rotated query gradients (M, F, P) and losses (M,) of the gallery."""
-    saved = workspace.load("samples", "queries")
-    if saved is not None:
-        return saved[0]["queries"], saved[0]["losses"]
-    started = time.time()
+
+    def make() -> dict[str, Tensor]:
+        every = range(len(samples["x_0"]))
+        folds, losses = query_gradients(config, denoiser, curvature, samples, every)
+        return {"queries": folds, "losses": losses}
+
+    saved = workspace.kept("samples", "queries", make)
+    return saved["queries"], saved["losses"]
+
+
+def query_gradients(
+    config: CollectionConfig,
+    denoiser: Denoiser,
+    curvature: Curvature,
+    samples: dict[str, Tensor],
+    numbers: Sequence[int],
+) -> tuple[Tensor, Tensor]:
+    """Return what `sample_queries` does of some samples, computed anew."""
     basis = curvature.basis.to(denoiser.device)
-    queries, losses = [], []
-    for x_0, label in Bar(
-        zip(samples["x_0"], samples["labels"].tolist(), strict=True),
-        "queries",
-        len(samples["x_0"]),
-    ):
-        question = Question(
-            Subject(x_0, label),
-            MEASUREMENTS["loss"],
-            config.samples.num_draws,
-            config.seed,
-        )
-        query = question.to(denoiser).gradient(basis)
-        queries.append(query.folds.cpu())
-        losses.append(query.value)
-    tensors = {
-        "queries": torch.stack(queries),
-        "losses": torch.tensor(losses, dtype=torch.float64),
-    }
-    workspace.save("samples", "queries", tensors, seconds=time.time() - started)
-    return tensors["queries"], tensors["losses"]
+    folds, losses = [], []
+    for number in Bar(numbers, "queries"):
+        subject = Subject(samples["x_0"][number], int(samples["labels"][number]))
+        loss, num_draws = MEASUREMENTS["loss"], config.samples.num_draws
+        question = Question(subject, loss, num_draws, config.seed)
+        gradient = question.to(denoiser).gradient(basis)
+        folds.append(gradient.folds.cpu())
+        losses.append(gradient.value)
+    return torch.stack(folds), torch.tensor(losses, dtype=torch.float64)

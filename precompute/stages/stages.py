@@ -11,6 +11,7 @@ from core.curvature.basis import Curvature
 from core.data.datasets import Dataset, load_dataset
 from core.index.full import GradientIndex
 from core.model.checkpoint import denoiser_from_bytes
+from core.model.denoiser import Denoiser
 from core.model.prompts import check_captions
 from precompute.machinery.parallel import first_one_first, rank_and_size, wait_for_all
 from precompute.machinery.rows import Rows
@@ -29,12 +30,29 @@ from precompute.stages.train import train
 
 
 @dataclass(frozen=True)
-class Computed:
-    """All that the stages before publishing made."""
+class Trained:
+    """A collection's images and model, which every later stage goes on from.
 
+    Attributes:
+        config: The settings.
+        dataset: The training images.
+        workspace: Of the collection in the making.
+        weights: The model's file.
+        denoiser: The model, on its device.
+    """
+
+    config: CollectionConfig
     dataset: Dataset
     workspace: Workspace
     weights: bytes
+    denoiser: Denoiser
+
+
+@dataclass(frozen=True)
+class Computed:
+    """All that the stages before publishing made."""
+
+    model: Trained
     ekfac: Curvature
     kfac: Curvature
     samples: dict[str, Tensor]
@@ -56,12 +74,8 @@ def compute(
     by the first one while the others wait.
     """
     check_settings(config)
-    dataset = load_dataset(config.data)
-    check_classes(config, len(dataset.class_names))
-    workspace = workspace_of(config, work)
-    weights = first_one_first(lambda: begun(config, dataset, workspace, device))
-    denoiser = denoiser_from_bytes(weights).to(device)
-    check_captions(denoiser.unet, dataset.class_names)
+    model = trained_model(config, work, device)
+    dataset, workspace, denoiser = model.dataset, model.workspace, model.denoiser
     ekfac, kfac = fit_curvature(config, dataset, denoiser, workspace)
     samples = first_one_first(
         lambda: make_samples(config, denoiser, dataset, workspace)
@@ -79,21 +93,33 @@ def compute(
     wait_for_all()
     some = queries[gallery_part(len(queries))].mean(1)
     fidelity = first_one_first(lambda: measure_fidelity(stage, some, workspace))
-    return Computed(
-        dataset,
-        workspace,
-        weights,
-        ekfac,
-        kfac,
-        samples,
-        queries,
-        losses,
-        stage,
-        rows,
-        index,
-        statistics,
-        fidelity,
-    )
+    gallery, gradients = (samples, queries, losses), (rows, index, statistics)
+    return Computed(model, ekfac, kfac, *gallery, stage, *gradients, fidelity)
+
+
+def trained_model(
+    config: CollectionConfig,
+    work: Path | None,
+    device: str,
+    weights: bytes | None = None,
+) -> Trained:
+    """Return a collection's images and model, which is trained if need be.
+
+    Under torchrun the first process trains it while the others wait.
+
+    Args:
+        config: The settings.
+        work: Folder of unfinished work; None for `data/work`.
+        device: Where to compute.
+        weights: The model's file, where it is known.
+    """
+    dataset, workspace = load_dataset(config.data), workspace_of(config, work)
+    check_classes(config, len(dataset.class_names))
+    if weights is None:
+        weights = first_one_first(lambda: begun(config, dataset, workspace, device))
+    denoiser = denoiser_from_bytes(weights).to(device)
+    check_captions(denoiser.unet, dataset.class_names)
+    return Trained(config, dataset, workspace, weights, denoiser)
 
 
 def index_folder(config: CollectionConfig, root: Path) -> Path:
@@ -126,11 +152,38 @@ def trained_weights(
     return shipped_weights(config) or train(config, dataset, workspace, device)
 
 
+def finished_weights(config: CollectionConfig, work: Path | None) -> bytes | None:
+    """Return the trained model, None where it is still to be trained."""
+    if config.train.imported:
+        return imported_weights(config)
+    path = workspace_of(config, work).path("train", "denoiser.safetensors")
+    return path.read_bytes() if path.exists() else shipped_weights(config)
+
+
+def needed_weights(config: CollectionConfig, work: Path | None) -> bytes:
+    """Return the trained model.
+
+    Raises:
+        LookupError: If the model is not trained.
+    """
+    weights = finished_weights(config, work)
+    if weights is None:
+        raise LookupError(
+            f"The model of '{config.name}' is not trained yet. {build_first(config)}"
+        )
+    return weights
+
+
+def build_first(config: CollectionConfig) -> str:
+    """Return which command makes a collection, in a sentence."""
+    return f"Run `python -m precompute build --collection {config.name}` first."
+
+
 def imported_weights(config: CollectionConfig) -> bytes:
     """Return the denoiser that was trained elsewhere.
 
     Raises:
-        FileNotFoundError: If it is not there any more.
+        FileNotFoundError: If its file is not there any more.
     """
     path = sets_folder() / config.train.imported
     if not path.exists():

@@ -1,1 +1,1 @@
-"""The verbs of `python -m precompute`, one file each."""
+"""One file for each verb of `python -m precompute`: its options, and what it runs."""

@@ -1,104 +1,16 @@
-"""Answer the gallery under more lenses, and publish the answers; resumable.
+"""`answers`: what the app shows of the gallery at once."""
 
-The app shows a stored answer at once, without the model. Asks through the explorer, as
-the app does, so a stored answer is what a visitor would have waited for.
-"""
+import argparse
 
-from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
+from precompute.verbs.options import add_published
+from precompute.verbs.settings import root_of
 
-import numpy as np
-import torch
-
-from core.collection.publish import CollectionWriter
-from core.collection.schema import StoredAnswer, bytes_sha256, lens_key
-from core.collection.store import find_collection
-from core.config import DATA_DIR
-from core.explorer.explorer import Answer, Explorer, open_explorer
-from core.lenses import Lens, stored_key, stored_lenses
-from precompute.machinery.progress import Bar
-from precompute.machinery.workspace import load_tensors, save_tensors
+HELP = "answer the gallery under more lenses"
+add = add_published
 
 
-def store_answers(
-    root: Path,
-    name: str,
-    work: Path | None = None,
-    lenses: Iterable[Lens] | None = None,
-) -> Path:
-    """Return the collection's file with the gallery answered under all lenses.
+def run(options: argparse.Namespace) -> None:
+    """Publish the answers, and print where the collection lies."""
+    from precompute.stages.answers import store_answers
 
-    Args:
-        root: Folder of the published collections.
-        name: Of the collection.
-        work: Folder of unfinished work; None for `data/work`.
-        lenses: To answer; None for `core.lenses.stored_lenses`.
-    """
-    explorer = open_explorer(name, root)
-    sampler = explorer.config.samples.sampler
-    lenses = stored_lenses(sampler) if lenses is None else list(lenses)
-    folder = (work or DATA_DIR / "work") / name / f"answers-{explorer.fingerprint[:12]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    found = gallery_answers(explorer, lenses, folder)
-    explorer.close()
-    if not found:
-        return find_collection(root, name)
-    with CollectionWriter(root, name) as writer:
-        writer.put_all_of(find_collection(root, name))
-        for sample, lens, answer in found:
-            writer.put_answer(sample, stored_key(lens), answer)
-        return writer.publish()
-
-
-def gallery_answers(
-    explorer: Explorer, lenses: list[Lens], folder: Path
-) -> list[tuple[int, Lens, StoredAnswer]]:
-    """Return the answers that the collection does not hold yet.
-
-    Args:
-        explorer: Of the collection.
-        lenses: To answer, for every gallery sample.
-        folder: Keeps each answer until all are there.
-    """
-    missing = [
-        (int(sample), lens)
-        for sample in explorer.gallery.index
-        for lens in lenses
-        if explorer.stored_answer(explorer.query_from_gallery(int(sample)), lens)
-        is None
-    ]
-    return [
-        (sample, lens, kept_answer(explorer, sample, lens, folder))
-        for sample, lens in Bar(missing, "answers")
-    ]
-
-
-def kept_answer(
-    explorer: Explorer, sample: int, lens: Lens, folder: Path
-) -> StoredAnswer:
-    """Return one answer, from the folder where an earlier run left it."""
-    digest = bytes_sha256(lens_key(stored_key(lens)).encode())[:12]
-    path = folder / f"{sample}-{digest}.safetensors"
-    if not path.exists():
-        answer = best_answer(explorer, sample, lens)
-        tensors = {
-            "scores": torch.from_numpy(answer.scores),
-            "standard_errors": torch.from_numpy(answer.standard_errors),
-        }
-        save_tensors(path, tensors, value=repr(answer.value), source=answer.source)
-    tensors, facts = load_tensors(path)
-    return StoredAnswer(
-        tensors["scores"].numpy().astype(np.float64),
-        tensors["standard_errors"].numpy().astype(np.float64),
-        float(facts["value"]),
-        facts["source"],
-    )
-
-
-def best_answer(explorer: Explorer, sample: int, lens: Lens) -> Answer:
-    """Return an answer from the full index where there is one, with all its draws."""
-    draws = explorer.config.samples.num_draws
-    form = "full" if explorer.engine.scoring.indexed is not None else "sketch"
-    asked = replace(lens, num_draws=draws, form=form)
-    return explorer.answer(explorer.query_from_gallery(sample), asked)
+    print(store_answers(root_of(options), options.collection, options.work))

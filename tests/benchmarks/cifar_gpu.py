@@ -36,7 +36,7 @@ from core.model.denoiser import Denoiser
 from core.model.parameters import Layout, parameter_layout
 from core.presets import cifar
 from precompute.machinery.workspace import write_atomically
-from precompute.stages.curvature import curvature_samples
+from precompute.stages.curvature import CurvatureStage
 from tests.benchmarks.machine import facts
 
 PAPER_EXAMPLES = 5_000
@@ -174,16 +174,8 @@ class Problem:
         draws, size = self.size.draws, self.size.batch_size
         per_batch = max(1, size // draws)
         numbers = range(first, -(-self.size.examples // per_batch))
-        return curvature_samples(
-            self.denoiser,
-            self.config,
-            self.dataset,
-            self.x_0,
-            purpose,
-            draws,
-            size,
-            numbers,
-        )
+        stage = CurvatureStage(self.config, self.dataset, self.denoiser, self.x_0)
+        return stage.samples(purpose, draws, size, numbers)
 
     def batched(self, purpose: str, fit: Callable[[list[Samples]], object]):
         """Return steps for `Progress.measure`: `fit` of one batch after another."""

@@ -32,7 +32,7 @@ from core.model.parameters import (
     parameter_layout,
 )
 from core.presets import collection_config
-from precompute.stages.curvature import curvature_samples
+from precompute.stages.curvature import CurvatureStage
 from precompute.stages.stages import shipped_weights
 from precompute.stages.train import encode_all, new_denoiser
 from tests.benchmarks.machine import facts
@@ -112,11 +112,8 @@ def sample_batches(
     """Return the samples of a number of examples, in the batches that a build uses."""
     size = config.curvature.batch_size
     numbers = range(examples * draws // size)
-    return list(
-        curvature_samples(
-            denoiser, config, dataset, x_0, "benchmark", draws, size, numbers
-        )
-    )
+    stage = CurvatureStage(config, dataset, denoiser, x_0)
+    return list(stage.samples("benchmark", draws, size, numbers))
 
 
 def seconds_of_fit(

@@ -34,7 +34,7 @@ from core.model.denoiser import Denoiser
 from core.model.parameters import parameter_layout
 from core.presets import collection_config
 from core.scores.influence import centred, split_reliability
-from precompute.stages.curvature import curvature_samples
+from precompute.stages.curvature import CurvatureStage
 from precompute.stages.stages import shipped_weights
 from precompute.stages.train import encode_all
 from tests.benchmarks.machine import facts
@@ -51,16 +51,13 @@ def run(collection: str, root: Path | None) -> dict:
     dataset, settings = load_dataset(config.data), config.curvature
     denoiser = denoiser_from_bytes(shipped_weights(config))
     layout, x_0 = parameter_layout(denoiser.unet), encode_all(denoiser, dataset)
+    stage = CurvatureStage(config, dataset, denoiser, x_0)
 
     def samples(purpose: str) -> list[Samples]:
         draws, size = settings.factor_draws, settings.batch_size
         count = min(SAMPLES, len(dataset) * draws)
         numbers = range(count // size)
-        return list(
-            curvature_samples(
-                denoiser, config, dataset, x_0, purpose, draws, size, numbers
-            )
-        )
+        return list(stage.samples(purpose, draws, size, numbers))
 
     factor_samples, eigenvalue_samples = samples("factors"), samples("eigenvalues")
 

@@ -29,8 +29,9 @@ import core.engine.engine  # noqa: F401 - loaded once, before the processes are 
 import precompute.__main__ as main
 from core.collection.schema import CONTENT_QUERIES
 from core.collection.store import Collection, find_collection
+from precompute.machinery.config import MeasureConfig
 from precompute.machinery.workspace import load_tensors
-from precompute.retraining.measure import MeasureConfig
+from precompute.retraining import evidence
 from tests.benchmarks import machine
 
 NAME = "glyphs"
@@ -45,13 +46,15 @@ COMMANDS = {  # command -> its stages in order: name -> the function that begins
         "publish": "precompute.stages.publish.put_facts",
     },
     "methods --only trak,d-trak,datainf": {
-        "methods": "precompute.__main__.compute_methods"
+        "methods": "precompute.stages.methods.compute_methods"
     },
-    "answers": {"answers": "precompute.__main__.store_answers"},
+    "answers": {"answers": "precompute.stages.answers.store_answers"},
     "retrain --preset tiny --subsets 2 --seeds 2": {
-        "retrain": "precompute.verbs.retrain.retrain_jobs"
+        "retrain": "precompute.retraining.train.retrain_jobs"
     },
-    "evidence --preset tiny": {"evidence": "precompute.__main__.make_evidence"},
+    "evidence --preset tiny": {
+        "evidence": "precompute.retraining.evidence.make_evidence"
+    },
 }
 STAGES = {stage: verb for verb, stages in COMMANDS.items() for stage in stages}
 ROUNDS, KILLS = 2, 3  # the latter in every stage of a round
@@ -168,7 +171,7 @@ def _be_a_command(command: str, root: Path, writing: int) -> NoReturn:
             say(stage, function, writing)
         for module in ("precompute.stages.curvature", "precompute.stages.methods"):
             importlib.import_module(module).SAVE_EVERY = 0  # unfinished work, too
-        main.MeasureConfig = Measured
+        evidence.MeasureConfig = Measured
         verb, *options = command.split()
         places = ["--root", str(root), "--work", str(root / "work")]
         sys.argv = ["precompute", verb, "--collection", NAME, *options, *places]

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from core.config import CollectionConfig
 from core.explorer.explorer import open_explorer
 from core.presets import collection_config
+from precompute.planning.plan import plan
 from precompute.stages.build import build
-from precompute.verbs.plan import plan
 from tests.benchmarks.machine import facts
 
 EXAMPLES, STEPS, SAMPLES = 240, 300, 8

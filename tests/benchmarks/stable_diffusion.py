@@ -21,10 +21,10 @@ from core.model.parameters import parameter_layout
 from core.model.pipelines import examples_at_once, output_bytes
 from core.model.prompts import TextConditioned
 from core.presets import small
-from precompute.stages.fidelity import EXAMPLES
+from precompute.imports.models import GUIDANCE
+from precompute.machinery.config import FIDELITY_EXAMPLES
+from precompute.planning.plan import sizes
 from precompute.stages.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
-from precompute.verbs.own import GUIDANCE
-from precompute.verbs.plan import sizes
 
 # unet/config.json and vae/config.json of Stable Diffusion 1.5, where they differ from
 # diffusers' defaults.
@@ -150,7 +150,7 @@ def run(collection: str, root: Path | None) -> dict:
         "samples": gallery.num_samples * gallery.num_draws,
         "gradients": (PICTURES + config.gradients.slice_examples) * draws
         + (NUM_QUERIES + NUM_PICTURES) * 2 * NUM_BANDS,
-        "checks": min(EXAMPLES, PICTURES) * draws,
+        "checks": min(FIDELITY_EXAMPLES, PICTURES) * draws,
     }
     hours = {name: count * both / SPEED / 3600 for name, count in passes.items()}
     drawn = gallery.num_samples * gallery.num_steps * 2  # with and without the text

@@ -78,10 +78,10 @@ def publish_hostile(tiny: Path, root: Path) -> Path:
     """
     config, made = made_already(tiny, root)
     data = replace(config.data, path=str(root / "hostile.parquet"))
-    dataset = hostile(made.dataset)
+    dataset = hostile(made.model.dataset)
     lines = {style: f"{style} {SCRIPT}" for style in dataset.metadata["style"]}
     credits = {"column": "style", "lines": lines, "changes": ""}
     (root / "hostile.credits.json").write_text(json.dumps(credits))
     attacked = replace(config, data=data, title=f"Glyphs {SCRIPT} **x**")
-    publish(attacked, root, replace(made, dataset=dataset))
+    publish(attacked, root, replace(made, model=replace(made.model, dataset=dataset)))
     return root

@@ -15,7 +15,8 @@ from pathlib import Path
 from core.data.sets import Summary, readable
 from core.data.sources import find_source, opened
 from core.files.whole import trouble
-from precompute.verbs.own import Selection, inspect_data
+from precompute.imports.images import inspect_data
+from precompute.imports.selection import Selection
 
 ANSWERED, REFUSED = "answered", "refused in a sentence"
 WRONG, TRACEBACK = "wrong", "traceback"

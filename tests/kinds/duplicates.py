@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from precompute.verbs.own import Selection
+from precompute.imports.selection import Selection
 from tests.kinds import Case, look
 from tests.kinds.folders import images
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from core.model.model_folders import SavedModel
 from core.model.pipelines import read_pipeline
 from core.model.trial import try_out
-from precompute.verbs.own import describe_model, describe_saved
+from precompute.imports.models import describe_model, describe_saved
 from tests.helpers.stable_diffusion import CAPTIONS
 from tests.kinds import Case, Found
 from tests.kinds.weights import PLAIN, UNTOLD, copied, filled, rewritten, saved

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from precompute.verbs.own import Selection
+from precompute.imports.selection import Selection
 from tests.core.data import test_names
 from tests.core.data.test_names import ALONE, CALLED, STRANGE
 from tests.helpers.layouts import pixels, png

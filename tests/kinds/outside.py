@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from precompute.verbs.own import Selection
+from precompute.imports.selection import Selection
 from tests.kinds import Case, look
 from tests.kinds.folders import images
 from tests.kinds.tables import CAT, table

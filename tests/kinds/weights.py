@@ -18,7 +18,7 @@ from core.model.lora import low_rank_layers, read_lora
 from core.model.model_folders import SavedModel
 from core.model.pipelines import read_pipeline, read_unet
 from core.model.prompts import read_text_encoder
-from precompute.verbs.own import describe_model
+from precompute.imports.models import describe_model
 from tests.core.model.test_pipelines import unet
 from tests.helpers.stable_diffusion import (
     CAPTIONS,

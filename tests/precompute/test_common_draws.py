@@ -17,20 +17,11 @@ from core.measure.draws import subset_mask
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.presets import collection_config
 from precompute.__main__ import main
+from precompute.machinery.config import MeasureConfig, SameSeedConfig
 from precompute.machinery.workspace import open_workspace
-from precompute.retraining.jobs import (
-    Job,
-    model_facts,
-    retrain,
-    retrain_jobs,
-    subset_jobs,
-)
-from precompute.retraining.measure import MeasureConfig
-from precompute.retraining.same_seed import (
-    SameSeedConfig,
-    common_config,
-    same_seed_jobs,
-)
+from precompute.retraining.jobs import Job, subset_jobs
+from precompute.retraining.same_seed import common_config, same_seed_jobs
+from precompute.retraining.train import model_facts, retrain, retrain_jobs
 from precompute.stages.batches import seen_rows, training_batch
 from precompute.stages.train import new_denoiser, train
 
@@ -325,9 +316,9 @@ def test_the_command_trains_and_measures_each_model(tmp_path, monkeypatch):
             config, replace(settings, fractions=(0.1, 0.5)), count, folder
         )
 
-    monkeypatch.setattr("precompute.verbs.retrain.same_seed_jobs", two_sizes)
+    monkeypatch.setattr("precompute.retraining.same_seed.same_seed_jobs", two_sizes)
     monkeypatch.setattr(
-        "precompute.verbs.retrain.MeasureConfig",
+        "precompute.retraining.same_seed.MeasureConfig",
         lambda: MeasureConfig(num_samples=2, num_draws=16, probability_draws=0),
     )
     root, work = tmp_path / "root", tmp_path / "work"

@@ -24,6 +24,7 @@ from core.lenses import Lens
 from core.measure.draws import subset_masks
 from core.model.checkpoint import denoiser_from_bytes
 from core.presets import collection_config
+from precompute.machinery.config import MeasureConfig
 from precompute.machinery.workspace import open_workspace
 from precompute.retraining.evidence import check_extends, lean, make_evidence
 from precompute.retraining.jobs import (
@@ -32,10 +33,11 @@ from precompute.retraining.jobs import (
     missing_jobs,
     removal_jobs,
     retrain_folder,
-    retrain_jobs,
     subset_jobs,
 )
-from precompute.retraining.measure import MeasureConfig, measure_models
+from precompute.retraining.measure import measure_models
+from precompute.retraining.ready import Gallery
+from precompute.retraining.train import retrain_jobs
 from precompute.stages.samples import make_samples
 from precompute.stages.stages import trained_weights
 from tests.conftest import linked_copy
@@ -63,7 +65,7 @@ def made(tiny_collection, tmp_path_factory):
 
     def measured(jobs):
         retrain_jobs(config, dataset, jobs)
-        found = make_evidence(config, root, work, asked=MEASURED)
+        found = make_evidence(config, root, work, wanted=MEASURED)
         return read_evidence(found)
 
     halves = RetrainConfig(num_subsets=NUM_SUBSETS)
@@ -130,7 +132,7 @@ def test_models_added_to_evidence_are_those_measured_at_once(made, first_round):
         )
         pd.testing.assert_frame_equal(added, at_once, check_exact=True)
     pd.testing.assert_frame_equal(found.scores, made[0].scores)
-    again = read_evidence(add(asked=MEASURED))
+    again = read_evidence(add(wanted=MEASURED))
     pd.testing.assert_frame_equal(again.measured, found.measured)
 
 
@@ -138,7 +140,7 @@ def test_what_does_not_fit_the_stored_evidence_is_not_added(first_round):
     """Other draws, or a subset that the stored scores say nothing of."""
     root, add = first_round
     with pytest.raises(ValueError, match="num_draws 8, not 16"):
-        add(asked={"num_draws": 16})
+        add(wanted={"num_draws": 16})
     folder = evidence_folder(root, collection_config("glyphs", "tiny"))
     stored = read_evidence(folder)
     fewer = replace(
@@ -165,7 +167,8 @@ def test_costs_are_those_of_the_gallery_that_is_asked_about(tiny_collection, tmp
         weights = trained_weights(one, dataset, workspace, "cpu")
         samples = make_samples(one, denoiser_from_bytes(weights), dataset, workspace)
         folder = tmp_path / "models"
-        measured, _ = measure_models(one, settings, weights, samples, folder)
+        gallery = Gallery(weights, dataset, workspace, samples)
+        measured, _ = measure_models(one, settings, gallery, folder)
         found.append(measured["value"].tolist())
     assert found[0] == found[2] != found[1]
     recipe = {"settings": config.to_dict(), "measure": asdict(settings)}
@@ -230,7 +233,7 @@ def test_groups_alone_are_evidence(made, tiny_collection, tmp_path):
     dataset = load_dataset(config.data)
     jobs = group_jobs(config, CONTROLS, GROUPS, dataset, folder)
     retrain_jobs(config, dataset, jobs)
-    found = read_evidence(make_evidence(config, root, work, asked=MEASURED))
+    found = read_evidence(make_evidence(config, root, work, wanted=MEASURED))
     assert found.scores.empty and found.num_halves == 0
     for measurement in ("loss", "elbo"):
         table = make_table(found, "groups", measurement)

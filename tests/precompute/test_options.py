@@ -5,8 +5,7 @@ import sys
 import pytest
 from diffusers import DDPMPipeline, DDPMScheduler
 
-from precompute.__main__ import main
-from precompute.verbs.options import parser
+from precompute.__main__ import main, parser
 from tests.core.model.test_pipelines import unet
 from tests.helpers import layouts
 

@@ -14,8 +14,10 @@ from core.measure.draws import keyed_generator
 from core.model.build import make_denoiser
 from core.presets import RECIPES, collection_config
 from core.recipes import named_config, with_settings
-from precompute.__main__ import main, parser, selection
-from precompute.verbs.own import Selection, make_own, parse_keep
+from precompute.__main__ import main, parser
+from precompute.imports.images import make_own
+from precompute.imports.selection import Selection, parse_keep
+from precompute.verbs.settings import selection
 from tests.helpers import layouts
 from tests.kinds.folders import images
 from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
@@ -196,7 +198,7 @@ def test_what_a_source_notes_is_printed_by_every_command(
     records.append(Record(b"", {}, "5", "It lies elsewhere."))
     source = Source("Toy", tmp_path, lambda: iter(records), notes=("One is odd.",))
     monkeypatch.setattr(
-        "precompute.verbs.own.find_source", lambda path, allow_outside: source
+        "precompute.imports.images.find_source", lambda path, allow_outside: source
     )
     assert run(monkeypatch, "inspect-data", tmp_path) == 0
     assert "\n  5: It lies elsewhere.\nnote: One is odd.\n" in capsys.readouterr().out

@@ -7,8 +7,9 @@ import pytest
 from core.config import DataConfig
 from core.data.datasets import load_credits, load_dataset
 from pages.parts.words import column_name, column_word, several_of
-from precompute.verbs.credits import read_credits
-from precompute.verbs.own import Selection, inspect_data, make_own
+from precompute.imports.credits import read_credits
+from precompute.imports.images import inspect_data, make_own
+from precompute.imports.selection import Selection
 from tests.helpers import layouts
 from tests.precompute.test_own import TOY, run, sets  # noqa: F401
 
@@ -58,7 +59,7 @@ def test_why_there_are_no_classes_is_said(tmp_path):
     ],
 )
 def test_classes_that_cannot_be_are_refused(pictures, classes, message, monkeypatch):
-    monkeypatch.setattr("precompute.verbs.described.MOST_CLASSES", 10)
+    monkeypatch.setattr("precompute.imports.described.MOST_CLASSES", 10)
     with pytest.raises(ValueError, match=message):
         inspect_data(pictures, Selection("all", classes=classes))
 
@@ -73,7 +74,7 @@ def test_classes_and_credits_are_those_of_the_collection(
     credits.write_text("Artist,credit\nAda,© Ada · CC BY 4.0\nBo,Bo; all rights\n")
     words = ["--split", "all", "--classes", "Artist", "--credits", credits]
     changes = [part for change in TOY for part in ("--set", change)]
-    monkeypatch.setattr("precompute.__main__.build", lambda config, *_: None)
+    monkeypatch.setattr("precompute.stages.build.build", lambda config, *_: None)
     words += ["--root", tmp_path / "root", "--work", tmp_path / "work", *changes]
     words = ["build", "--collection", "mine", "--data", pictures, *words]
     assert run(monkeypatch, *words, "--preset", "cifar") == 0
@@ -139,8 +140,8 @@ def test_options_about_images_need_images(tmp_path, monkeypatch, capsys):
 
 
 def test_a_plan_says_the_classes(sets, pictures, tmp_path, monkeypatch, capsys):  # noqa: F811
-    monkeypatch.setattr("precompute.__main__.plan", lambda *_: None)
-    monkeypatch.setattr("precompute.__main__.printed", lambda *_: "a plan")
+    monkeypatch.setattr("precompute.planning.plan.plan", lambda *_: None)
+    monkeypatch.setattr("precompute.planning.plan.printed", lambda *_: "a plan")
     words = ["plan", "--collection", "mine", "--data", pictures, "--split", "all"]
     words += ["--classes", "Artist", "--root", tmp_path, "--work", tmp_path]
     assert run(monkeypatch, *words) == 0

@@ -12,8 +12,7 @@ from core.model.build import make_denoiser
 from core.model.parameters import parameter_layout
 from core.presets import collection_config
 from core.recipes import with_settings
-from precompute.stages.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
-from precompute.verbs.plan import (
+from precompute.planning.plan import (
     Estimate,
     kept,
     options,
@@ -24,7 +23,8 @@ from precompute.verbs.plan import (
     total,
     warnings,
 )
-from precompute.verbs.probe import Line, line_through, probed_draws
+from precompute.planning.probe import Line, line_through, probed_draws
+from precompute.stages.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
 
 
 def test_a_line_through_two_costs():

@@ -22,7 +22,7 @@ from precompute.__main__ import main
 from precompute.machinery.workspace import open_workspace
 from precompute.stages.batches import batch_indices
 from precompute.stages.build import build
-from precompute.stages.curvature import curvature_samples
+from precompute.stages.curvature import CurvatureStage
 from precompute.stages.train import new_denoiser, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,9 +212,8 @@ def test_curvature_sees_every_picture_mirrored_or_not():
     config = replace(config, curvature=replace(config.curvature, ggn="loss"))
     dataset = load_dataset(config.data)
     denoiser, x_0 = new_denoiser(config, dataset), dataset.images()
-    batches = curvature_samples(
-        denoiser, config, dataset, x_0, "mirrors", 6, 24, range(8)
-    )
+    stage = CurvatureStage(config, dataset, denoiser, x_0)
+    batches = stage.samples("mirrors", 6, 24, range(8))
     seen = {(i, mirrored): 0 for i in range(len(x_0)) for mirrored in (False, True)}
     for samples in batches:
         signal = denoiser.alphas_cumprod[samples.timesteps].view(-1, 1, 1, 1)

@@ -26,18 +26,15 @@ from precompute.retraining.jobs import (
     Job,
     disjoint_jobs,
     group_jobs,
-    model_facts,
     model_path,
     named_groups,
     recipe,
     removal_jobs,
-    retrain,
     retrain_folder,
-    retrain_jobs,
     subset_jobs,
-    write_model,
 )
 from precompute.retraining.together import clip_each
+from precompute.retraining.train import model_facts, retrain, retrain_jobs, write_model
 from precompute.stages.batches import batch_indices, training_batch
 from precompute.stages.train import new_denoiser
 

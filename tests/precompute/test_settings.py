@@ -16,14 +16,19 @@ from core.model.checkpoint import denoiser_to_bytes
 from core.presets import COLLECTIONS, PRESETS, RECIPES, collection_config
 from core.recipes import named_config, own_path, with_settings
 from core.rules import written
+from precompute.imports.images import make_own
+from precompute.imports.selection import Selection
 from precompute.machinery import settings
+from precompute.machinery.config import (
+    MEASURE_RULES,
+    SAME_SEED_RULES,
+    MeasureConfig,
+    SameSeedConfig,
+)
 from precompute.machinery.settings import keep_settings, settings_for
 from precompute.machinery.workspace import DEPENDS_ON
-from precompute.retraining.measure import MEASURE_RULES, MeasureConfig
 from precompute.retraining.ready import check_evidence
-from precompute.retraining.same_seed import SAME_SEED_RULES, SameSeedConfig
 from precompute.stages.train import new_denoiser
-from precompute.verbs.own import Selection, make_own
 from tests.conftest import linked_copy
 from tests.helpers import layouts
 from tests.kinds.settings import APART, WRONG
@@ -112,12 +117,14 @@ def test_a_refused_build_burns_no_name(sets, tmp_path, monkeypatch, capsys):  # 
     words = ["build", "--collection", "mine", "--data", pictures, "--preset", "cifar"]
     words += ["--root", tmp_path / "root", "--work", tmp_path / "work"]
     read = []
-    monkeypatch.setattr("precompute.verbs.own.data_settings", lambda *_: read.append(1))
+    monkeypatch.setattr(
+        "precompute.imports.images.data_settings", lambda *_: read.append(1)
+    )
     assert run(monkeypatch, *words, "--set", "gradients.index_bits=2") == 1
     assert "Expected: 8, 4 or 1" in capsys.readouterr().err and read == []
     monkeypatch.undo()
     monkeypatch.setenv("AFTERIMAGE_SETS", str(sets))
-    monkeypatch.setattr("precompute.verbs.own.FEWEST", 1000)
+    monkeypatch.setattr("precompute.imports.images.FEWEST", 1000)
     assert run(monkeypatch, *words, "--split", "all") == 1
     assert "Only 20 " in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
@@ -131,8 +138,8 @@ def test_a_plan_of_own_images_keeps_nothing(sets, tmp_path, monkeypatch):  # noq
     def planned(config, work, device, dataset):
         seen.append((config, len(dataset)))
 
-    monkeypatch.setattr("precompute.__main__.printed", lambda *_: "a plan")
-    monkeypatch.setattr("precompute.__main__.plan", planned)
+    monkeypatch.setattr("precompute.planning.plan.printed", lambda *_: "a plan")
+    monkeypatch.setattr("precompute.planning.plan.plan", planned)
     words = ["plan", "--collection", "mine", "--data", pictures, "--split", "all"]
     words += ["--root", tmp_path / "root", "--work", tmp_path / "work"]
     assert run(monkeypatch, *words) == 0

@@ -24,7 +24,8 @@ from core.data.sources.names import LONGEST, plain_text, storable
 from core.files.images import EXTENSIONS, KINDS, MAX_BYTES, START, may_be_picture
 from core.files.texts import safe_csv
 from precompute.__main__ import main
-from precompute.verbs.own import Selection, inspect_data
+from precompute.imports.images import inspect_data
+from precompute.imports.selection import Selection
 from tests.helpers import layouts
 from tests.helpers.picture_files import encoded, halves
 from tests.kinds.folders import images
@@ -261,7 +262,7 @@ def test_strange_names_are_printed_a_line_each(strange, capsys):
 
 def test_a_class_of_any_name_can_be_kept(strange):
     """`--keep` takes the letters that are shown, and those of a terminal."""
-    from precompute.verbs.own import parse_keep
+    from precompute.imports.selection import parse_keep
 
     for text in ("label=caf\\xe9", "label=caf\udce9"):
         with opened(strange) as inside:

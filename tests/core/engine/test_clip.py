@@ -21,6 +21,7 @@ from core.engine.clip import (
 )
 from precompute.stages.clip import (
     GLYPHS_CLIP_CONFIG,
+    ClipTraining,
     augment,
     contrastive_loss,
     embed_examples,
@@ -266,10 +267,9 @@ def test_interrupted_training_ends_in_the_same_file(animals, tmp_path, monkeypat
     """A run that was killed and started again writes the same bytes."""
     few = subset(animals, 24)
     arguments = {
-        "num_steps": 6,
+        "training": ClipTraining(num_steps=6, names_per_batch=4),
         "dataset": few,
         "config": TINY_CONFIG,
-        "names_per_batch": 4,
         "checkpoint_every": 2,
     }
     train_clip(tmp_path / "whole.safetensors", **arguments)

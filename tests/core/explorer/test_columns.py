@@ -24,9 +24,9 @@ from core.files.texts import safe_csv
 from core.report import reading
 from core.report.report import Part, html_report
 from precompute.__main__ import main
+from precompute.imports.selection import Prompts
 from precompute.retraining.jobs import named_groups
 from precompute.stages.publish import publish
-from precompute.verbs.own import Prompts
 from tests.helpers import layouts
 from tests.helpers.hostile import made_already
 from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
@@ -74,7 +74,7 @@ def root(tiny_collection, tmp_path_factory) -> Path:
     """Return the folder of the tiny collection, its columns called like all of ours."""
     root = tmp_path_factory.mktemp("named")
     config, made = made_already(tiny_collection, root)
-    old = made.dataset.metadata
+    old = made.model.dataset.metadata
     renamed = dict(zip(config.data.label_columns, CLASS_COLUMNS, strict=True))
     columns = {name: [f"{name} 0", f"{name} 1"] for name in NAMES if name != "id"}
     table = pd.DataFrame({
@@ -85,11 +85,11 @@ def root(tiny_collection, tmp_path_factory) -> Path:
         table[after] = old[before]
     table["id"] = old["id"]  # as in every data set; a user's is called source_id
     data = replace(config.data, label_columns=CLASS_COLUMNS)
-    dataset = replace(made.dataset, metadata=table, label_columns=CLASS_COLUMNS)
+    dataset = replace(made.model.dataset, metadata=table, label_columns=CLASS_COLUMNS)
     publish(
         replace(config, data=data, captions=("score", "rank")),
         root,
-        replace(made, dataset=dataset),
+        replace(made, model=replace(made.model, dataset=dataset)),
     )
     return root
 

@@ -19,8 +19,8 @@ from core.lenses import stored_key
 from core.methods import METHODS
 from core.scores.influence import centred
 from precompute.__main__ import main
+from precompute.stages.answers import store_answers
 from precompute.stages.methods import compute_methods
-from precompute.verbs.answers import store_answers
 
 DRAWS = 8
 

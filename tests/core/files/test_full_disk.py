@@ -59,7 +59,7 @@ def test_publishing_on_a_full_disk_changes_nothing(small_disk, monkeypatch, caps
     with pytest.raises((OSError, duckdb.Error)):
         fill()
     assert without_lock(small_disk) == before
-    monkeypatch.setattr("precompute.__main__.store_answers", fill)
+    monkeypatch.setattr("precompute.stages.answers.store_answers", fill)
     arguments = ["precompute", "answers", "--collection", "glyphs"]
     monkeypatch.setattr(sys, "argv", [*arguments, "--root", str(small_disk)])
     assert main() == 1

@@ -15,7 +15,7 @@ from core.measure.gradients import fold_gradients
 from core.model.parameters import parameter_layout
 from core.presets import collection_config
 from precompute.machinery.workspace import open_workspace
-from precompute.stages.curvature import curvature_samples
+from precompute.stages.curvature import CurvatureStage
 from precompute.stages.gradients import GradientStage, compute_gradients
 from precompute.stages.train import encode_all, new_denoiser
 from tests.helpers.exact import loop_gradient
@@ -131,7 +131,8 @@ def stage():
     dataset = load_dataset(config.data)
     denoiser = new_denoiser(config, dataset)
     x_0 = encode_all(denoiser, dataset)
-    samples = curvature_samples(denoiser, config, dataset, x_0, "test", 1, 16, range(1))
+    curvature = CurvatureStage(config, dataset, denoiser, x_0)
+    samples = curvature.samples("test", 1, 16, range(1))
     factors = fit_factors(denoiser, parameter_layout(denoiser.unet), samples)
     basis, eigenvalues = eigenbasis(factors)
     draws = make_draws(

@@ -29,8 +29,8 @@ from core.model.parameters import (
 )
 from core.model.pipelines import output_bytes, read_pipeline
 from core.recipes import named_config
+from precompute.imports.selection import Prompts, Selection
 from precompute.stages import publish as assemble
-from precompute.verbs.own import Prompts, Selection
 from tests.benchmarks.stable_diffusion import kept_bytes
 from tests.core.curvature.test_curvature import Flattened, fit
 from tests.helpers import layouts

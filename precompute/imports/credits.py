@@ -41,7 +41,7 @@ def read_credits(path: Path) -> Credits:
     """Return what a file of credits says.
 
     Raises:
-        ValueError: If it is no such file.
+        ValueError: If it is not a file of credits.
     """
     try:
         data = path.read_bytes()[: MOST_BYTES + 1]
@@ -59,8 +59,8 @@ def read_credits(path: Path) -> Credits:
         return Credits(None, {"": one_line(text.strip())})
     (*heading,), *rows = [row for row in csv.reader(io.StringIO(text)) if row]
     if len(heading) != 2 or heading[1].strip().lower() != "credit":
-        found = ", ".join(map(one_line, heading))
-        raise ValueError(f"`--credits` '{path}' has the columns {found}. {HOW}")
+        columns = ", ".join(map(one_line, heading))
+        raise ValueError(f"`--credits` '{path}' has the columns {columns}. {HOW}")
     for number, row in enumerate(rows, 2):
         if len(row) != 2 or not row[1].strip():
             raise ValueError(f"Row {number} of '{path}' has no credit. {HOW}")

@@ -1,7 +1,7 @@
 """What the stages of a build take at small sizes, by their own code.
 
 Each is run at two sizes and drawn out by a straight line: what it costs to begin, and
-what each step, pair or draw adds. Knows no plan: `precompute.verbs.plan` puts them
+what each step, pair or draw adds. Knows no plan: `precompute.planning.plan` puts them
 together.
 """
 
@@ -28,7 +28,6 @@ from core.model.parameters import parameter_layout
 from core.model.prompts import check_captions
 from precompute.machinery.workers import example_workers
 from precompute.machinery.workspace import Workspace, open_workspace
-from precompute.retraining.ready import finished_weights
 from precompute.stages.curvature import fit_curvature
 from precompute.stages.fidelity import QUERIES, measure_fidelity
 from precompute.stages.gradients import (
@@ -39,6 +38,7 @@ from precompute.stages.gradients import (
     reduce_chunk,
 )
 from precompute.stages.samples import make_samples, sample_queries
+from precompute.stages.stages import finished_weights
 from precompute.stages.train import new_denoiser, train
 
 PROBE_EXAMPLES = 32  # images that are probed on

@@ -13,14 +13,14 @@ MOST_CLASSES = 1000  # with more values a label names images, not classes
 
 
 def class_columns(
-    summary: Summary, asked: tuple[str, ...] | None = None
+    summary: Summary, wanted: tuple[str, ...] | None = None
 ) -> tuple[str, ...]:
     """Return the columns whose combination is the class of an image.
 
     Args:
         summary: What was seen of the images.
-        asked: The columns that are wanted, as the user calls them; None takes `label`,
-            where it has more than one value and at most `MOST_CLASSES`.
+        wanted: The columns, as the user calls them; None takes `label`, where it has
+            more than one value and at most `MOST_CLASSES`.
 
     Returns:
         The columns as a set of images calls them.
@@ -29,12 +29,12 @@ def class_columns(
         ValueError: If one that is asked for is not there, or has so many values that
             it names images.
     """
-    if asked is None:
+    if wanted is None:
         values = summary.values.get("label")
         few = values is not None and 1 < len(values) <= MOST_CLASSES
         return ("label",) if few else ()
     names = free_names(sorted(summary.values), RESERVED)
-    for column in asked:
+    for column in wanted:
         if column not in names:
             raise ValueError(
                 f"`--classes` cannot be '{column}': no image has such a column. "
@@ -48,7 +48,7 @@ def class_columns(
                 f"`--classes` cannot be '{column}': it has {count} values. Expected: "
                 f"a column with at most {MOST_CLASSES:,}."
             )
-    return tuple(names[column] for column in asked)
+    return tuple(names[column] for column in wanted)
 
 
 def described_classes(summary: Summary, columns: tuple[str, ...]) -> list[str]:
@@ -63,22 +63,23 @@ def described_classes(summary: Summary, columns: tuple[str, ...]) -> list[str]:
         else:
             why = "no image has a label"
         return [f"classes: none: {why}; --classes COLUMN takes another column"]
-    own = {
+    given_name = {
         name: column
         for column, name in free_names(sorted(summary.values), RESERVED).items()
     }
     if len(columns) > 1:
         parts = [
-            f"{own[name]} ({len(summary.values[own[name]]):,})" for name in columns
+            f"{given_name[name]} ({len(summary.values[given_name[name]]):,})"
+            for name in columns
         ]
         return [f"classes: each combination of {one_line(' and '.join(parts))}"]
-    found = sorted(summary.values[own[columns[0]]].items())
-    counts = [f"{one_line(name) or '(empty)'} {count:,}" for name, count in found]
+    values = sorted(summary.values[given_name[columns[0]]].items())
+    counts = [f"{one_line(name) or '(empty)'} {count:,}" for name, count in values]
     more = len(counts) - SHOWN
     return [
         f"classes: {len(counts):,}: {', '.join(counts[:SHOWN])}"
         + (f" and {more:,} more" if more > 0 else "")
-        + ("" if columns == ("label",) else f"; by {one_line(own[columns[0]])}")
+        + ("" if columns == ("label",) else f"; by {one_line(given_name[columns[0]])}")
     ]
 
 
@@ -113,9 +114,9 @@ def described_duplicates(summary: Summary) -> list[str]:
     if not summary.duplicates:
         return []
     pairs = [f"{place} = {earlier}" for place, earlier in summary.duplicates]
-    said = f"{count_of(len(pairs), 'exact duplicate')}: {listed(pairs)}."
+    sentence = f"{count_of(len(pairs), 'exact duplicate')}: {listed(pairs)}."
     if summary.unlike:
-        said += (
+        sentence += (
             f" {len(summary.unlike):,} with another label than the first: "
             f"{listed(summary.unlike)}."
         )
@@ -124,4 +125,4 @@ def described_duplicates(summary: Summary) -> list[str]:
         if summary.dropped
         else (" --drop-duplicates uses the first of each alone.")
     )
-    return [said + end]
+    return [sentence + end]

@@ -1,0 +1,1 @@
+"""What a collection will cost, from trials of its stages."""

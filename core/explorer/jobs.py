@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.answers import Cancelled
+from core.files.running import seconds_left
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = (
     "waiting",
@@ -114,8 +115,9 @@ class Job:
         done, total, doing = self._step
         first, since = self._step_start
         left = None
-        if self.status == RUNNING and done > first:
-            left = (time.monotonic() - since) / (done - first) * (total - done)
+        if self.status == RUNNING:
+            elapsed = time.monotonic() - since
+            left = seconds_left(done - first, total - first, elapsed)
         fraction = min(max(done / total, 0.0), 1.0) if total > 0 else 0.0
         return Report(self.status, ahead, people, fraction, doing, left)
 

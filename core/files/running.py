@@ -113,6 +113,11 @@ class Announcement:
             self._path.unlink(missing_ok=True)
 
 
+def seconds_left(done: float, total: float, elapsed: float) -> float | None:
+    """Return what the rest takes at the pace so far, in seconds; None before any."""
+    return elapsed / done * (total - done) if done > 0 and total > 0 else None
+
+
 @contextmanager
 def announced(folder: Path, collection: str, verb: str) -> Iterator[Announcement]:
     """Say in a folder of collections that one is being made, for a `with` block.

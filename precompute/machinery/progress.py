@@ -1,4 +1,4 @@
-"""Progress of long work: a bar in the terminal, and a word to those who look on.
+"""Progress of long work: a bar in the terminal, and the same for observers.
 
 The bars of all stages are of this kind. While a command has announced itself, what they
 show goes into its announcement, too, so that the app can say how far it is.
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from core.files.running import Announcement, announced
+from core.files.running import Announcement, announced, seconds_left
 
 _announcements: list[Announcement] = []  # of this process: none or one
 
 
 @contextmanager
 def telling(folder: Path, collection: str, verb: str) -> Iterator[None]:
-    """Tell those who look on about the bars inside a `with` block.
+    """Tell observers about the bars inside a `with` block.
 
     Of several processes only the first does.
 
@@ -40,13 +40,11 @@ class Bar(tqdm):
     """A progress bar with time left."""
 
     def display(self, *args, **kwargs):
-        """Show the bar, and say the same to those who look on."""
+        """Show the bar, and say the same to observers."""
         for announcement in _announcements:
             facts = self.format_dict
-            total, rate = facts["total"] or 0, facts["rate"]
-            if not rate and facts["elapsed"] > 0:
-                rate = (facts["n"] - facts["initial"]) / facts["elapsed"]
-            left = (total - facts["n"]) / rate if rate and total else None
+            total, first = facts["total"] or 0, facts["initial"]
+            left = seconds_left(facts["n"] - first, total - first, facts["elapsed"])
             stage = facts["prefix"].removesuffix(": ")
             announcement.say(stage, int(facts["n"]), int(total), left)
         return super().display(*args, **kwargs)

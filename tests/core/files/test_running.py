@@ -9,7 +9,7 @@ from argparse import Namespace
 
 import pytest
 
-from core.files.running import SUFFIX, announced, running
+from core.files.running import SUFFIX, announced, running, seconds_left
 from precompute import __main__ as command
 from precompute.machinery import progress
 from precompute.machinery.progress import Bar, telling
@@ -109,6 +109,14 @@ def test_where_nothing_can_be_written_the_work_goes_on(tmp_path):
     with announced(tmp_path / "nowhere", "mine", "build") as announcement:
         announcement.say("gradients", 1, 2, None)
     assert files(tmp_path) == []
+
+
+def test_the_rest_takes_what_the_pace_so_far_says():
+    """A quarter in 20 s leaves 60 s, in whatever steps it is counted."""
+    for steps in (4, 400):
+        assert seconds_left(steps / 4, steps, 20) == pytest.approx(60)
+    assert seconds_left(8, 8, 20) == 0
+    assert seconds_left(0, 8, 20) is None and seconds_left(3, 0, 20) is None
 
 
 def test_bars_say_what_they_show(tmp_path):

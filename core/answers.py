@@ -171,12 +171,12 @@ class Uncertainty:
     Attributes:
         rows: Independent causes of error, shape (R, N): the variance of the sum of some
             scores is the sum over rows of the squared sum of their entries.
-        own: Variance of each score that no other shares, shape (N,).
+        unshared: Variance of each score that no other shares, shape (N,).
         note: What else a reader should know of it, in a sentence; often "".
     """
 
     rows: np.ndarray = field(repr=False)
-    own: np.ndarray = field(repr=False)
+    unshared: np.ndarray = field(repr=False)
     note: str = ""
 
     def of_groups(self, members: np.ndarray) -> np.ndarray:
@@ -188,10 +188,10 @@ class Uncertainty:
         Returns:
             In units of the measurement; NaN where nothing is known of any error.
         """
-        if not len(self.rows) and not self.own.any():
+        if not len(self.rows) and not self.unshared.any():
             return np.full(len(members), np.nan)
         sums = members.astype(np.float64) @ self.rows.T  # (G, R)
-        variance = np.square(sums).sum(1) + members @ self.own
+        variance = np.square(sums).sum(1) + members @ self.unshared
         return np.sqrt(variance) / members.shape[1]
 
 

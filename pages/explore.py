@@ -4,7 +4,7 @@ import streamlit as st
 
 from core.evidence.trust import reliability
 from core.explorer.explorer import Answer, Explorer, Lens
-from core.explorer.filters import Found
+from core.explorer.filters import Matches
 from core.report import reading, report
 from pages.parts import (
     filters,
@@ -21,7 +21,7 @@ from pages.parts.words import how_to_read, text
 
 
 def show_columns(
-    explorer: Explorer, asked: picker.Asked, lenses: list[Lens], among: Found | None
+    explorer: Explorer, asked: picker.Asked, lenses: list[Lens], among: Matches | None
 ) -> None:
     """Show one column per lens, and below them how the lenses compare."""
     seen = [lens_picker.in_region(lens, asked.region) for lens in lenses]
@@ -49,7 +49,7 @@ def show_column(
     lenses: list[Lens],
     answers: list[Answer | None],
     place: int,
-    among: Found | None,
+    among: Matches | None,
 ) -> int | None:
     """Show one lens and its answer; return the picture that was clicked."""
     answer = answers[place]
@@ -67,7 +67,7 @@ def show_column(
     )
 
 
-def show_early(explorer: Explorer, place: int, among: Found | None) -> None:
+def show_early(explorer: Explorer, place: int, among: Matches | None) -> None:
     """Show what half of the draws say, if they are done, and how far the rest is."""
     slot = f"answer {place}"
     early = waiting.early(slot)

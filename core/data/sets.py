@@ -42,10 +42,10 @@ class Summary:
         grey: Whether all are.
         values: How often each value stands in each column; at most `MOST_VALUES` are
             counted, then the column is None.
-        skipped: (place, reason) of what could not be read.
-        duplicates: (place, place of the earlier one) of those with the very pixels of
+        skipped: (location, reason) of what could not be read.
+        duplicates: (location, that of the earlier one) of those with the very pixels of
             another.
-        unlike: Places of those among them whose label is another one.
+        unlike: Locations of those among them whose label is another one.
         dropped: Whether these were left out.
     """
 
@@ -67,12 +67,12 @@ class Summary:
         """Count an image that could be read; return whether it is to be used."""
         label = record.facts.get("label")
         if digest not in self._first:
-            self._first[digest] = record.place, label
+            self._first[digest] = record.location, label
         else:
             earlier, earlier_label = self._first[digest]
-            self.duplicates.append((record.place, earlier))
+            self.duplicates.append((record.location, earlier))
             if label != earlier_label:
-                self.unlike.append(record.place)
+                self.unlike.append(record.location)
             if self.dropped:
                 return False
         self.count += 1
@@ -128,7 +128,7 @@ def readable(
         try:
             picture = picture_of(record)
         except ValueError as error:
-            summary.skipped.append((record.place, str(error)))
+            summary.skipped.append((record.location, str(error)))
             continue
         fitted = picture if size is None else fit_square(picture, size)
         digest = hashlib.sha256(str(fitted.size).encode() + fitted.tobytes()).digest()
@@ -158,10 +158,10 @@ def inspect(
 def check_any(summary: Summary) -> None:
     """Raise ValueError if no image could be read."""
     if not summary.count:
-        place, reason = summary.skipped[0]
+        location, reason = summary.skipped[0]
         raise ValueError(
             f"None of {len(summary.skipped)} files could be read as an image. The "
-            f"first, '{place}': {reason}"
+            f"first, '{location}': {reason}"
         )
 
 
@@ -195,16 +195,16 @@ def write_set(
     with TemporaryDirectory(dir=folder, prefix=".import-") as scratch:
         made = Path(scratch) / "sorted.parquet"
         with open(Path(scratch) / "unsorted", "w+b") as unsorted:
-            places = _put_aside(progress(readable(records, summary, size)), unsorted)
+            slots = _put_aside(progress(readable(records, summary, size)), unsorted)
             check_any(summary)
-            _write_sorted(unsorted, places, sorted(summary.values), made)
+            _write_sorted(unsorted, slots, sorted(summary.values), made)
         path = folder / f"{name}-{content_hash(made)}.parquet"
         os.replace(made, path)
     return path, summary
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class Slot:
     """Where an image was put aside; images are numbered in this order.
 
     Attributes:
@@ -226,7 +226,7 @@ class Place:
 
 def _put_aside(
     read: Iterable[tuple[Record, Image.Image, bytes]], file: BinaryIO
-) -> list[Place]:
+) -> list[Slot]:
     """Write facts and images one after the other.
 
     In memory stays what an image is numbered by, not the image.
@@ -234,25 +234,25 @@ def _put_aside(
     Returns:
         Where they are, in the order of their numbers.
     """
-    places = []
+    slots = []
     for row, (record, picture, digest) in enumerate(read):
         start = file.tell()
         file.write(json.dumps(record.facts).encode())
         middle = file.tell()
         picture.save(file, "WEBP", lossless=True)
         label = record.facts.get("label", "").encode(errors="surrogatepass")
-        places.append(Place(digest, label, row, start, middle, file.tell()))
-    return sorted(places)
+        slots.append(Slot(digest, label, row, start, middle, file.tell()))
+    return sorted(slots)
 
 
 def _write_sorted(
-    unsorted: BinaryIO, places: list[Place], facts: list[str], made: Path
+    unsorted: BinaryIO, slots: list[Slot], facts: list[str], made: Path
 ) -> None:
-    """Write the images in the order of their places, with ids from 0.
+    """Write the images in the order of their slots, with ids from 0.
 
     Args:
         unsorted: Of `_put_aside`.
-        places: In order.
+        slots: In order.
         facts: Names of those that become columns, "" where an image has none.
         made: The parquet file.
     """
@@ -265,18 +265,18 @@ def _write_sorted(
         ("source_row", pa.int64()),
         *texts,
     ])
-    numbered = enumerate(places)
+    numbered = enumerate(slots)
     with pq.ParquetWriter(made, schema, compression="zstd") as writer:
         while some := list(islice(numbered, GROUP)):
             rows = []
-            for number, place in some:
-                unsorted.seek(place.start)
-                facts_of_image = json.loads(unsorted.read(place.picture - place.start))
+            for number, slot in some:
+                unsorted.seek(slot.start)
+                facts_of_image = json.loads(unsorted.read(slot.picture - slot.start))
                 rows.append({
                     "id": number,
-                    "image": unsorted.read(place.end - place.picture),
-                    "sha256": place.digest.hex(),
-                    "source_row": place.row,
+                    "image": unsorted.read(slot.end - slot.picture),
+                    "sha256": slot.digest.hex(),
+                    "source_row": slot.row,
                     **{
                         name: facts_of_image.get(fact, "")
                         for fact, name in names.items()

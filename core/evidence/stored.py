@@ -153,7 +153,7 @@ class Evidence:
         scores = np.stack(list(rows["scores"])).astype(np.float64)
         return predicted_changes(scores, self.masks[target.columns])
 
-    def own_scores(self, method: str, measurement: str) -> pd.Series | None:
+    def default_scores(self, method: str, measurement: str) -> pd.Series | None:
         """Return the scores (N,) by sample under a method as the app asks it."""
         for name, lens in default_rows(self, measurement):
             if name == method:

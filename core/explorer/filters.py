@@ -18,7 +18,7 @@ Facets = dict[str, tuple[str, ...]]  # metadata column -> the values that are wa
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """The training images that a search leaves.
 
     Attributes:
@@ -74,7 +74,7 @@ def write_facets(facets: Facets) -> str:
 
 def search(
     table: pd.DataFrame, facets: Facets, words: str, nearest: Iterable[int]
-) -> Found:
+) -> Matches:
     """Return the images that are left.
 
     Args:
@@ -98,4 +98,4 @@ def search(
             "CLIP finds nearest to these words. Try other words, or fewer conditions."
         )
         conditions.append(f"nearest to “{words}”")
-    return Found(members, ", ".join(conditions), empty)
+    return Matches(members, ", ".join(conditions), empty)

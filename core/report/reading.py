@@ -14,7 +14,7 @@ import pandas as pd
 
 from core.columns import beside
 from core.explorer.explorer import Answer
-from core.explorer.filters import Found
+from core.explorer.filters import Matches
 from core.files.texts import minus
 from core.lenses import Lens, uses_steps
 from core.measurements import MEASUREMENTS
@@ -52,7 +52,7 @@ def is_similarity(lens: Lens) -> bool:
     return lens.kind == "similarity"
 
 
-def strips(answer: Answer, count: int, among: Found | None = None) -> list[Strip]:
+def strips(answer: Answer, count: int, among: Matches | None = None) -> list[Strip]:
     """Return the three rows of a lens column, at most `count` pictures each.
 
     An influence row holds only pictures whose score has the row's sign: a picture that
@@ -126,7 +126,7 @@ def is_sure(answer: Answer, position: int) -> bool:
     return not abs(answer.scores[position]) < SURE * error
 
 
-def marks(answer: Answer, count: int, among: Found | None = None) -> dict[int, str]:
+def marks(answer: Answer, count: int, among: Matches | None = None) -> dict[int, str]:
     """Return the rank of every picture that stands in an answer's strips.
 
     Keys are example ids. "3" is third from the top, "−2" second from the bottom.

@@ -8,14 +8,14 @@ from streamlit.delta_generator import DeltaGenerator
 
 from core.explorer import filters, groups
 from core.explorer.explorer import Explorer
-from core.explorer.filters import Found
+from core.explorer.filters import Matches
 from pages.parts import link, picker
 from pages.parts.words import column_name, sentence, text
 
 MOST_VALUES = 400  # of a column that is offered; more are no choice but a search
 
 
-def find(explorer: Explorer, place: DeltaGenerator) -> Found | None:
+def find(explorer: Explorer, place: DeltaGenerator) -> Matches | None:
     """Show the search and what it leaves.
 
     Args:
@@ -83,7 +83,7 @@ def offered_columns(collection: str, _explorer: Explorer) -> list[str]:
 
 def found_pictures(
     explorer: Explorer, facets: filters.Facets, words: str
-) -> Found | None:
+) -> Matches | None:
     """Return what a search leaves; say it where words cannot be searched for."""
     nearest, count = [], filters.num_nearest(explorer.num_examples)
     if words:

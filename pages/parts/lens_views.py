@@ -10,7 +10,7 @@ import streamlit as st
 
 from core import numbers
 from core.explorer.explorer import Answer, BandAnswers, Explorer, Lens, Query
-from core.explorer.filters import Found
+from core.explorer.filters import Matches
 from core.files import images
 from core.lenses import lens_title
 from core.numbers import signed
@@ -97,7 +97,7 @@ def show_strips(
     key: str,
     tones: tuple[str, ...] = ("for", "neutral", "against"),
     count: int = STRIP,
-    among: Found | None = None,
+    among: Matches | None = None,
 ) -> int | None:
     """Show the strips of an answer.
 

@@ -12,7 +12,7 @@ import streamlit as st
 from core import numbers
 from core.explorer import groups, layout
 from core.explorer.explorer import Answer, Explorer, Query
-from core.explorer.filters import Found
+from core.explorer.filters import Matches
 from core.files.texts import safe_csv
 from core.report import group_figures, reading
 from pages.parts import waiting
@@ -37,7 +37,7 @@ def show(
     key: str,
     take: Callable[[str], None],
     likeness: np.ndarray | None = None,
-    among: Found | None = None,
+    among: Matches | None = None,
 ) -> None:
     """Show the map.
 

@@ -280,7 +280,7 @@ def removals(
             kept = ~subset_mask(count, number, config.seed, fraction)
             yield RANDOM, fraction, number, kept
         for method in settings.methods:
-            table = evidence.own_scores(method, "loss")
+            table = evidence.default_scores(method, "loss")
             if table is None:
                 raise LookupError(
                     f"There are no scores of '{method}' to remove pictures by. Compute "

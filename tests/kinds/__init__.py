@@ -48,7 +48,7 @@ def look(path: Path, selection: Selection | None = None) -> Found:
     with opened(path) as inside:
         records = selection.records(find_source(inside, selection.allow_outside))
         read = readable(records, Summary(dropped=selection.drop_duplicates))
-        images = {r.facts.get("file", r.place): r.facts for r, _, _ in read}
+        images = {r.facts.get("file", r.location): r.facts for r, _, _ in read}
     return Found(text, images)
 
 

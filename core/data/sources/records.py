@@ -34,19 +34,19 @@ class Record:
     Attributes:
         image: The bytes of an image file, or uint8 pixels of shape (H, W, C).
         facts: What is known of it; text by column, such as "label" or "artist".
-        place: Where it lies, for messages.
+        location: Where it lies, for messages.
         trouble: Why it cannot be read, in a sentence; "" where its bytes say so.
     """
 
     image: bytes | np.ndarray
     facts: dict[str, str]
-    place: str
+    location: str
     trouble: str = ""
 
     def plain(self) -> "Record":
-        """Return it with facts and place that a table, JSON and a page can hold."""
+        """Return it with facts and a location that a table and a page can hold."""
         facts = {plain_text(c): plain_text(value) for c, value in self.facts.items()}
-        return replace(self, facts=facts, place=plain_text(self.place))
+        return replace(self, facts=facts, location=plain_text(self.location))
 
 
 @dataclass(frozen=True)

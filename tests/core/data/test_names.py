@@ -105,7 +105,7 @@ def test_ten_thousand_other_files_do_not_hide_an_image(tmp_path):
         (tmp_path / f"a{number:05d}.npy").write_bytes(b"x")
     images(tmp_path, "z.png")
     found = list(find_source(tmp_path).read())
-    assert len(found) == 10_001 and found[-1].place == "z.png"
+    assert len(found) == 10_001 and found[-1].location == "z.png"
 
 
 def test_an_image_without_a_name_for_it_is_found(tmp_path):
@@ -171,7 +171,7 @@ def test_pipes_and_closed_folders_are_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", closed)
     source = find_source(tmp_path)
-    assert [record.place for record in source.read()] == ["cat/1.png"]
+    assert [record.location for record in source.read()] == ["cat/1.png"]
     assert "Left out: 'pipe.png' (it is neither a file nor a folder)." in source.notes
     assert "Left out: 'closed' (Permission denied)." in source.notes
 

@@ -87,7 +87,7 @@ def test_strips_hold_what_the_search_leaves_in_the_order_of_all(method):
     ids, nothing = np.arange(40) * 2, np.full(40, np.nan)
     answer = Answer(Lens(method), ids, scores, nothing, "exact", 1.0)
     members = np.arange(40) % 3 == 0
-    found = filters.Found(members, "thirds", "none")
+    found = filters.Matches(members, "thirds", "none")
     every = reading.strips(answer, 40)
     for strip, full in zip(reading.strips(answer, 5, found), every, strict=True):
         expected = [place for place in full.positions if members[place]][:5]
@@ -103,9 +103,9 @@ def test_strips_hold_what_the_search_leaves_in_the_order_of_all(method):
 def test_an_empty_search_is_said_in_every_strip():
     scores = np.array([1.0, -1.0])
     answer = Answer(Lens(), np.arange(2), scores, scores * np.nan, "exact", 1.0)
-    none = filters.Found(np.zeros(2, bool), "zebra", "No zebra.")
+    none = filters.Matches(np.zeros(2, bool), "zebra", "No zebra.")
     assert {strip.empty for strip in reading.strips(answer, 5, none)} == {"No zebra."}
-    one = filters.Found(np.array([True, False]), "first", "")
+    one = filters.Matches(np.array([True, False]), "first", "")
     against = reading.strips(answer, 5, one)[-1]
     assert not len(against.positions)
     assert against.empty == "No picture that you search made it less likely."

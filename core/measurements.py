@@ -99,6 +99,11 @@ MEASUREMENTS = {
 }
 
 
+def tested_measurements() -> list[str]:
+    """Return the measurements that retrained models are measured by."""
+    return [name for name, facts in MEASUREMENTS.items() if facts.tested]
+
+
 def check_measurement(measurement: str) -> None:
     """Refuse a measurement that does not exist.
 

@@ -11,7 +11,7 @@ from core.engine.query import QUERY_FOLDS, Question
 from core.evidence.stored import MODEL, PICTURE_COLUMNS, RANDOM
 from core.files.table_files import read_table, write_table
 from core.measure.likelihood import log_probability
-from core.measurements import MEASUREMENTS
+from core.measurements import MEASUREMENTS, tested_measurements
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
 from core.model.sampling import Subject
@@ -65,9 +65,8 @@ def measured_rows(
     """Return all costs of one sample in one model, as in `drawn_rows`."""
     subject = Subject(x_0, label)
     rows = []
-    for name, facts in MEASUREMENTS.items():
-        if facts.tested:
-            rows += drawn_rows(denoiser, subject, name, settings, seed)
+    for name in tested_measurements():
+        rows += drawn_rows(denoiser, subject, name, settings, seed)
     if settings.probability_draws:
         value, error = log_probability(
             denoiser,
@@ -103,7 +102,9 @@ def measure_model(
         The columns `COSTS`.
     """
     if path.exists():
-        return read_table(path)
+        table = read_table(path)
+        if set(tested_measurements()) <= set(table["measurement"]):
+            return table  # otherwise a measurement was added since
     denoiser = denoiser_from_bytes(weights).to(device)
     rows = []
     for sample_id in range(settings.num_samples):

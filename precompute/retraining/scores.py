@@ -17,7 +17,7 @@ from core.explorer.explorer import Explorer
 from core.files.table_files import read_table, write_table
 from core.lenses import Lens, stored_lenses
 from core.measure.draws import keyed_generator
-from core.measurements import MEASUREMENTS
+from core.measurements import tested_measurements
 from core.methods import METHODS, measures
 from core.scores.baselines import mean_eigenvalue, trak_damping
 from core.scores.influence import centred
@@ -69,11 +69,9 @@ def dampings(explorer: Explorer, method: str) -> dict[str, float]:
     return {"own": float(trak_damping(features)), "mean_eigenvalue": mean}
 
 
-def tested_measurements(method: str) -> list[str]:
+def asked_measurements(method: str) -> list[str]:
     """Return the measurements of retrained models that a method is asked about."""
-    if not measures(method):
-        return [Lens.measurement]
-    return [name for name, facts in MEASUREMENTS.items() if facts.tested]
+    return tested_measurements() if measures(method) else [Lens.measurement]
 
 
 def asked_lenses(explorer: Explorer) -> list[Asked]:
@@ -83,7 +81,7 @@ def asked_lenses(explorer: Explorer) -> list[Asked]:
     form = default_form(explorer)
     lenses = []
     for method in methods:
-        for measurement in tested_measurements(method):
+        for measurement in asked_measurements(method):
             lens = Lens(method, measurement, form=form)
             lenses.append(Asked(lens))
             if METHODS[method].swept:
@@ -95,7 +93,7 @@ def asked_lenses(explorer: Explorer) -> list[Asked]:
                     for damping in swept
                     if not np.isclose(damping, known["own"], rtol=1e-3, atol=0)
                 ]
-    for measurement in tested_measurements("ekfac"):
+    for measurement in tested_measurements():
         lens = Lens("ekfac", measurement, form=form)
         others = [count for count in QUERY_DRAWS if count != lens.num_draws]
         lenses += [Asked(replace(lens, num_draws=count)) for count in others]
@@ -229,7 +227,7 @@ def sample_groups(explorer: Explorer, sample_id: int, names: list[str]) -> pd.Da
     known = facts[facts["available"]]["method"].tolist()
     rows = []
     for method in [name for name in GROUP_METHODS if name in known]:
-        for measurement in tested_measurements(method):
+        for measurement in asked_measurements(method):
             lens = Lens(method, measurement)
             answer = explorer.answer(query, lens)
             errors = np.full(len(names), np.nan)

@@ -1,10 +1,15 @@
 """Lenses: what makes no sense is refused in one sentence, before anything is loaded."""
 
+import ast
 import subprocess
 import sys
+from dataclasses import fields
+from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
+import core.lenses
 from core.lenses import (
     Lens,
     check_bands,
@@ -16,7 +21,7 @@ from core.lenses import (
     stored_lenses,
 )
 from core.measurements import MEASUREMENTS
-from core.methods import METHODS
+from core.methods import METHODS, with_features
 
 
 @pytest.mark.parametrize(
@@ -93,6 +98,29 @@ def test_every_method_and_measurement_is_explained():
         assert method.kind in ("influence", "attribution", "similarity")
         assert method.meaning.endswith(".") and method.paper
     assert all(m.meaning.endswith(".") and m.unit for m in MEASUREMENTS.values())
+
+
+def test_every_function_that_an_entry_names_is_there():
+    entries = [*METHODS.values(), *MEASUREMENTS.values()]
+    entries += [one.measurement for one in METHODS.values() if one.measurement]
+    entries += with_features().values()
+    names = [getattr(one, field.name) for one in entries for field in fields(one)]
+    names = [name for name in names if isinstance(name, str) and ":" in name]
+    assert len(names) > 20 and all(callable(resolve_name(name)) for name in names)
+
+
+def test_scoring_and_engine_name_no_method():
+    """What is a method's own says its entry; three names also mean something else."""
+    rooms = Path(core.lenses.__file__).parent
+    files = [rooms / "scores" / "scoring.py", *(rooms / "engine").glob("*.py")]
+    words = {
+        node.value
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant)
+    }
+    kinds_of_eigenvalues, array = {"ekfac", "kfac"}, {"clip"}
+    assert words & set(METHODS) <= kinds_of_eigenvalues | array
 
 
 def test_lenses_load_without_torch():

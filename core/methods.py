@@ -87,85 +87,87 @@ _PAPER = "Mlodozeniec et al. 2025"
 _CHANGE = (
     "How much worse the model would do on this picture without the training picture"
 )
-_SQUARE_NORM = Measurement(
-    "Square norm",
-    "squared noise",
-    "How large the noise is that the model predicts.",
-    "square norm of the predicted noise",
-    "core.measure.outputs:square_norm",
-)
-_OUTPUT = Measurement(
-    "Output",
-    "noise",
-    "The sum of sizes of the noise that the model predicts.",
-    "size of the predicted noise",
-    "core.measure.outputs:output_size",
-)
-_JOURNEY = Measurement(
-    "Journey",
-    "squared error",
-    "How hard what the sampler expected is for the model, at every step.",
-    "training loss along the way",
-    "core.measure.costs:loss",
-    over="steps",
-)
+
+
+def _own(costs: str, over: str = "draws") -> Measurement:
+    """Return what a method measures in place of any choice; no page names it."""
+    return Measurement("", "", "", "", f"core.measure.{costs}", over)
+
+
+def _influence(title: str, how: str, paper: str, kind: str, file: str | None = None):
+    """Return the facts of an influence with some curvature."""
+    meaning, swept = f"{_CHANGE}; {how}.", file is None
+    paper = f"{_PAPER}{paper}"
+    return Method(
+        title, "influence", meaning, paper, preconditioner=kind, file=file, swept=swept
+    )
+
+
+def _likeness(title: str, how: str, paper: str, scores: str, array: str | None = None):
+    """Return the facts of a similarity of images."""
+    return Method(
+        title,
+        "similarity",
+        f"How alike the two pictures {how}; 1 is the same.",
+        paper,
+        reads="images",
+        scores=f"core.engine.similarity:{scores}",
+        array=array,
+        damped=False,
+        additive=False,
+        has_errors=False,
+    )
+
+
+_REDUCED, _FISHER = "; Eschenhagen et al. 2023", ", Eq. 11"
 
 METHODS = {
-    "ekfac": Method(
+    "ekfac": _influence(
         "EK-FAC influence",
-        "influence",
-        f"{_CHANGE}; the method that the paper recommends.",
-        f"{_PAPER}; George et al. 2018",
-        preconditioner="ekfac",
-        swept=True,
+        "the method that the paper recommends",
+        "; George et al. 2018",
+        "ekfac",
     ),
-    "kfac": Method(
+    "kfac": _influence(
         "K-FAC influence",
-        "influence",
-        f"{_CHANGE}; with a coarser picture of the loss surface than EK-FAC.",
-        f"{_PAPER}; Martens and Grosse 2015",
-        preconditioner="kfac",
-        swept=True,
+        "with a coarser picture of the loss surface than EK-FAC",
+        "; Martens and Grosse 2015",
+        "kfac",
     ),
-    "ekfac-reduce": Method(
+    "ekfac-reduce": _influence(
         "EK-FAC influence, reduce",
-        "influence",
-        f"{_CHANGE}; positions of a layer are added up before they are compared.",
-        f"{_PAPER}; Eschenhagen et al. 2023",
-        preconditioner="ekfac",
-        file="curvature-model-reduce",
+        "positions of a layer are added up before they are compared",
+        _REDUCED,
+        "ekfac",
+        "curvature-model-reduce",
     ),
-    "kfac-reduce": Method(
+    "kfac-reduce": _influence(
         "K-FAC influence, reduce",
-        "influence",
-        f"{_CHANGE}; coarser than EK-FAC, positions of a layer added up.",
-        f"{_PAPER}; Eschenhagen et al. 2023",
-        preconditioner="kfac",
-        file="curvature-model-reduce",
+        "coarser than EK-FAC, positions of a layer added up",
+        _REDUCED,
+        "kfac",
+        "curvature-model-reduce",
     ),
-    "ekfac-fisher": Method(
+    "ekfac-fisher": _influence(
         "EK-FAC influence, empirical Fisher",
-        "influence",
-        f"{_CHANGE}; the loss surface is taken from the training gradients.",
-        f"{_PAPER}, Eq. 11",
-        preconditioner="ekfac",
-        file="curvature-loss-expand",
+        "the loss surface is taken from the training gradients",
+        _FISHER,
+        "ekfac",
+        "curvature-loss-expand",
     ),
-    "kfac-fisher": Method(
+    "kfac-fisher": _influence(
         "K-FAC influence, empirical Fisher",
-        "influence",
-        f"{_CHANGE}; coarser, the loss surface taken from the training gradients.",
-        f"{_PAPER}, Eq. 11",
-        preconditioner="kfac",
-        file="curvature-loss-expand",
+        "coarser, the loss surface taken from the training gradients",
+        _FISHER,
+        "kfac",
+        "curvature-loss-expand",
     ),
-    "kfac-fisher-reduce": Method(
+    "kfac-fisher-reduce": _influence(
         "K-FAC influence, empirical Fisher, reduce",
-        "influence",
-        f"{_CHANGE}; coarser, from the training gradients, positions added up.",
-        f"{_PAPER}, App. C",
-        preconditioner="kfac",
-        file="curvature-loss-reduce",
+        "coarser, from the training gradients, positions added up",
+        ", App. C",
+        "kfac",
+        "curvature-loss-reduce",
     ),
     "relatif": Method(
         "RelatIF",
@@ -222,7 +224,7 @@ METHODS = {
         scores="core.scores.by_method:trak",
         file="d-trak",
         features=Features("core.measure.outputs:Prediction.square_norms"),
-        measurement=_SQUARE_NORM,
+        measurement=_own("outputs:square_norm"),
         swept=True,
         has_errors=False,
     ),
@@ -235,7 +237,7 @@ METHODS = {
         reads="steps",
         scores="core.scores.by_method:trak",
         file="trak",
-        measurement=_JOURNEY,
+        measurement=_own("costs:loss", over="steps"),
         has_errors=False,
     ),
     "datainf": Method(
@@ -263,45 +265,20 @@ METHODS = {
             "core.measure.outputs:Prediction.sizes",
             residual="core.measure.outputs:Prediction.residual",
         ),
-        measurement=_OUTPUT,
+        measurement=_own("outputs:output_size"),
         centred=False,
         additive=False,
         has_errors=False,
     ),
-    "clip": Method(
-        "CLIP",
-        "similarity",
-        "How alike the two pictures look to CLIP; 1 is the same.",
-        "Radford et al. 2021",
-        reads="images",
-        scores="core.engine.similarity:by_clip",
-        array="clip",
-        damped=False,
-        additive=False,
-        has_errors=False,
+    "clip": _likeness("CLIP", "look to CLIP", "Radford et al. 2021", "by_clip", "clip"),
+    "pixel": _likeness(
+        "Pixels", "are, pixel by pixel", "nearest neighbours", "by_pixels"
     ),
-    "pixel": Method(
-        "Pixels",
-        "similarity",
-        "How alike the two pictures are, pixel by pixel; 1 is the same.",
-        "nearest neighbours",
-        reads="images",
-        scores="core.engine.similarity:by_pixels",
-        damped=False,
-        additive=False,
-        has_errors=False,
-    ),
-    "latent": Method(
+    "latent": _likeness(
         "Latents",
-        "similarity",
-        "How alike the two pictures are to the model's own code of them; 1 is the "
-        "same.",
+        "are to the model's own code of them",
         "nearest neighbours",
-        reads="images",
-        scores="core.engine.similarity:by_latents",
-        damped=False,
-        additive=False,
-        has_errors=False,
+        "by_latents",
     ),
 }
 

@@ -38,7 +38,7 @@ from core.scores.beside import open_eigenbasis
 from core.scores.group_errors import find_uncertainty
 from core.scores.journey import band_sums, draws_per_step, step_features
 from core.scores.method_files import method_cost
-from core.scores.scoring import Scored, Scores, Scoring, without_errors
+from core.scores.scoring import Scores, Scoring, without_errors
 
 KEPT_BYTES = 768e6  # of query gradients: 30 MB each for two million parameters
 KEPT_TRAJECTORIES = 8
@@ -266,8 +266,8 @@ class Engine:
         lens: Lens,
         edges: tuple[int, ...] | None = None,
         progress: Progress | None = None,
-        early: Callable[[Scored], None] | None = None,
-    ) -> list[Scored]:
+        early: Callable[[Scores], None] | None = None,
+    ) -> list[Scores]:
         """Return the scores of all training pictures: once, or for bands of timesteps.
 
         Args:
@@ -281,14 +281,14 @@ class Engine:
 
         def on_half(half: QueryGradient) -> None:
             (scores,) = self.scoring.scores(lens, [half.folds.cpu()])
-            early(Scored(scores, half.value, half.value_error))
+            early(replace(scores, value=half.value, value_error=half.value_error))
 
         method = METHODS[lens.method]
         quick = method.has_errors and lens.form != "full"
         with self._alone():
             if method.reads == "images":
                 row = resolve_name(method.scores)(self, query).astype(np.float64)
-                return [Scored(without_errors(row, "exact"))]
+                return [without_errors(row, "exact")]
             self.scoring.require(lens)
             if method.reads == "steps":
                 return self._by_steps(query, lens, edges, progress)
@@ -300,7 +300,7 @@ class Engine:
                 steps(progress, "Reading the index"),
             )
             return [
-                Scored(scores, one.value, one.value_error)
+                replace(scores, value=one.value, value_error=one.value_error)
                 for scores, one in zip(found, measured, strict=True)
             ]
 
@@ -321,7 +321,7 @@ class Engine:
             (measured,) = self.gradients(query, lens, progress=progress)
             return find_uncertainty(self.scoring, lens, measured.folds, scores)
 
-    def _by_steps(self, query, lens, edges, progress) -> list[Scored]:
+    def _by_steps(self, query, lens, edges, progress) -> list[Scores]:
         """Return scores of every sampling step, added up in each band."""
         question = self.question(query, lens, progress)
         subject, layout = question.subject, self.basis.layout
@@ -342,7 +342,7 @@ class Engine:
         rows = self.scoring.feature_scores(lens, features)
         edges = edges or lens.timesteps or (0, self.denoiser.num_train_timesteps)
         sums = band_sums(rows, subject.trajectory.timesteps, edges)
-        return [Scored(without_errors(row)) for row in sums]
+        return [without_errors(row) for row in sums]
 
     def text_scores(self, text: str) -> np.ndarray:
         """Return the CLIP similarity of a text with all examples, shape (N,)."""

@@ -108,9 +108,8 @@ def query_draws(
     return make_draws(
         num_draws,
         denoiser.shape,
-        denoiser.num_train_timesteps,
+        timesteps or denoiser.num_train_timesteps,
         keyed_generator(seed, "query draws", num_draws, *keys),
-        timestep_range=timesteps,
         num_folds=QUERY_FOLDS,
         proposal=proposal,
     )

@@ -128,8 +128,7 @@ class Explorer(WithModel):
         self.check_steps(query, lens)
 
         def answer(scored, lens: Lens, note: str) -> Answer:
-            scores = scored.scores
-            numbers = scores.scores, scores.standard_errors, scores.source
+            numbers = scored.scores, scored.standard_errors, scored.source
             return Answer(lens, ids, *numbers, scored.value, scored.value_error, note)
 
         def tell_half(scored) -> None:
@@ -288,10 +287,10 @@ class Explorer(WithModel):
         return BandAnswers(
             edges,
             self.examples.table.index.to_numpy(),
-            np.stack([band.scores.scores for band in bands]),
-            np.stack([band.scores.standard_errors for band in bands]),
+            np.stack([band.scores for band in bands]),
+            np.stack([band.standard_errors for band in bands]),
             np.array([band.value for band in bands]),
-            bands[0].scores.source,
+            bands[0].source,
             self._note(query, lens),
         )
 

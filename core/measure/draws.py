@@ -13,7 +13,6 @@ import torch
 from scipy.special import gammaincinv
 from torch import Tensor
 
-from core.lenses import check_timesteps
 from core.seeds import keyed_seed
 
 
@@ -233,14 +232,26 @@ def one_fold(
     return both if num_draws % 2 == 0 else both[kept]
 
 
+@dataclass(frozen=True)
+class Augmentation:
+    """What training changes at random of an example.
+
+    Attributes:
+        label_dropout: Probability of the null label; of it and of each part that is
+            dropped alone, for a model of several conditions.
+        flip: Whether half of the images are mirrored.
+    """
+
+    label_dropout: float | tuple[float, ...] = 0.0
+    flip: bool = False
+
+
 def make_draws(
     num_draws: int,
     shape: tuple[int, ...],
-    num_train_timesteps: int,
+    timesteps: int | tuple[int, int],
     generator: torch.Generator,
-    label_dropout: float | tuple[float, ...] = 0.0,
-    flip: bool = False,
-    timestep_range: tuple[int, int] | None = None,
+    augmentation: Augmentation = Augmentation(),
     num_folds: int = 1,
     proposal: Tensor | None = None,
 ) -> Draws:
@@ -249,12 +260,9 @@ def make_draws(
     Args:
         num_draws: S, a multiple of `num_folds`.
         shape: Shape (C, H, W) of one noisy example.
-        num_train_timesteps: T.
+        timesteps: T, or a half-open range of timesteps.
         generator: Source of every number drawn.
-        label_dropout: Probability of the null label; of it and of each part that is
-            dropped alone, for a model of several conditions.
-        flip: Whether to mirror half of the images.
-        timestep_range: Half-open range of timesteps; None means [0, T).
+        augmentation: Of training, in the same shares.
         num_folds: Draws [f S/F, (f+1) S/F) form fold f, a complete estimate by itself.
         proposal: How often each timestep is drawn, positive, shape (T,), only ratios
             count; None draws all alike. The weights undo it.
@@ -262,25 +270,24 @@ def make_draws(
     Raises:
         ValueError: If the draws do not divide into the folds, or the range is empty.
     """
-    check_timesteps(timestep_range, num_train_timesteps)
-    start, stop = timestep_range or (0, num_train_timesteps)
+    start, stop = (0, timesteps) if isinstance(timesteps, int) else timesteps
+    if not 0 <= start < stop:
+        raise ValueError(
+            f"The timestep range {start}:{stop} is empty. Give a first timestep from 0 "
+            "on, smaller than the last one."
+        )
     if num_draws < num_folds or num_draws % num_folds:
         raise ValueError(
             f"{num_draws} draws cannot be split into {num_folds} equal folds. "
             f"Choose a multiple of {num_folds}."
         )
-    if proposal is None:
-        proposal = torch.ones(num_train_timesteps)
-    shares = label_dropout if isinstance(label_dropout, tuple) else (label_dropout,)
+    uniform = torch.ones(stop - start)
+    proposal = uniform if proposal is None else proposal[start:stop]
+    shares, flip = augmentation.label_dropout, augmentation.flip
+    shares = shares if isinstance(shares, tuple) else (shares,)
+    size = num_draws // num_folds
     folds = [
-        one_fold(
-            num_draws // num_folds,
-            shape,
-            proposal[start:stop].double(),
-            generator,
-            shares,
-            flip,
-        )
+        one_fold(size, shape, proposal.double(), generator, shares, flip)
         for _ in range(num_folds)
     ]
     draws = Draws(

@@ -20,8 +20,6 @@ def fold_gradients(
     label: int | None,
     draws: Draws,
     num_folds: int,
-    max_batch: int | None = None,
-    on_fold: Callable[[int, int], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient of one example's mean cost over each fold of the draws.
 
@@ -38,13 +36,11 @@ def fold_gradients(
         draws: S draws, whose weights multiply the costs; fold f is the f-th of
             `num_folds` equal parts.
         num_folds: F.
-        max_batch: Most draws in one pass; None takes as many as the model allows.
-        on_fold: Called with (folds done, folds in all); may raise to stop.
 
     Returns:
         Gradients of shape (F, P), float32, and mean costs of shape (F,).
     """
-    per_fold, most = len(draws) // num_folds, max_batch or denoiser.most_at_once
+    per_fold, most = len(draws) // num_folds, denoiser.most_at_once
     weight = next(denoiser.unet.parameters())
     gradients = weight.new_empty(num_folds, layout.num_params)
     costs = []
@@ -56,8 +52,6 @@ def fold_gradients(
         )
         _, cost = summed_gradient(summands, denoiser, layout, out=gradients[fold])
         costs.append(cost)
-        if on_fold is not None:
-            on_fold(fold + 1, num_folds)
     return gradients, torch.stack(costs)
 
 

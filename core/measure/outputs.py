@@ -6,12 +6,14 @@ that was trained to predict velocity or sample, because the papers' models predi
 noise.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from core.measure.costs import masked_total, noising
 from core.measure.draws import Draws
+from core.measure.gradients import Costs
 from core.model.denoiser import Denoiser
 
 
@@ -82,23 +84,14 @@ def predict(
     )
 
 
-def square_norm(
-    denoiser: Denoiser,
-    x_0: Tensor,
-    label: int | None,
-    draws: Draws,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """Return D-TRAK's costs (S,): squared norms of the predicted noise."""
-    return predict(denoiser, x_0, label, draws).square_norms(mask)
+def _costs(output: Callable[..., Tensor]) -> Costs:
+    """Return the costs (S,) that are an output of the prediction of one example."""
+
+    def costs(denoiser, x_0, label, draws, mask=None):
+        return output(predict(denoiser, x_0, label, draws), mask)
+
+    return costs
 
 
-def output_size(
-    denoiser: Denoiser,
-    x_0: Tensor,
-    label: int | None,
-    draws: Draws,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """Return what stands for the model's output in DAS, shape (S,)."""
-    return predict(denoiser, x_0, label, draws).sizes(mask)
+square_norm = _costs(Prediction.square_norms)  # D-TRAK's
+output_size = _costs(Prediction.sizes)  # what stands for the model's output in DAS

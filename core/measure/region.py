@@ -4,6 +4,7 @@ import torch
 from diffusers import AutoencoderKL, VQModel
 from torch import Tensor
 
+from core.lenses import check_region
 from core.model.denoiser import Denoiser
 from core.model.patch_autoencoder import PatchAutoencoder
 
@@ -31,18 +32,10 @@ def region_mask(
     Args:
         denoiser: The model.
         box: x0, y0, x1, y1 in image pixels, half-open.
-
-    Raises:
-        ValueError: If the box is empty or leaves the image.
     """
-    x0, y0, x1, y1 = box
     cell, (_, height, width) = pixels_per_cell(denoiser), denoiser.shape
-    if not (0 <= x0 < x1 <= width * cell and 0 <= y0 < y1 <= height * cell):
-        raise ValueError(
-            f"The box {x0},{y0},{x1},{y1} is empty or leaves the image. Give x0,y0,"
-            f"x1,y1 with 0 <= x0 < x1 <= {width * cell} and 0 <= y0 < y1 <= "
-            f"{height * cell}."
-        )
+    check_region(box, width * cell)
+    x0, y0, x1, y1 = box
     left, top, right, bottom = x0 // cell, y0 // cell, -(-x1 // cell), -(-y1 // cell)
     mask = torch.zeros(height, width, dtype=torch.bool, device=denoiser.device)
     mask[top:bottom, left:right] = True

@@ -60,15 +60,13 @@ def mean_eigenvalue(features: Tensor) -> float:
     return float(np.einsum("nk,nk->", values, values, dtype=np.float64) / values.size)
 
 
-def trak_damping(features: Tensor, relative_damping: float | None = None) -> float:
+def trak_damping(features: Tensor) -> float:
     """Return TRAK's damping: a multiple of the projected Fisher's mean eigenvalue.
 
     In the normalisation of the mean loss (App. J.5); times N it is the lambda of the
     TRAK and D-TRAK codes.
     """
-    if relative_damping is None:
-        relative_damping = TRAK_RELATIVE_DAMPING
-    return relative_damping * mean_eigenvalue(features)
+    return TRAK_RELATIVE_DAMPING * mean_eigenvalue(features)
 
 
 def fisher_products(query: Tensor, features: Tensor, damping: float) -> Tensor:

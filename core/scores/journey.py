@@ -89,9 +89,8 @@ def step_features(
         draws = make_draws(
             num_draws,
             denoiser.shape,
-            denoiser.num_train_timesteps,
+            (t, t + 1),
             keyed_generator(seed, "journey", t, num_draws),
-            timestep_range=(t, t + 1),
         ).to(denoiser.device)
         gradient, _ = fold_gradients(
             measure, denoiser, layout, x_0, subject.label, draws, 1

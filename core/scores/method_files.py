@@ -133,12 +133,8 @@ class MethodFile:
 
 def load_method(collection: Collection, method: str) -> MethodFile:
     """Return the file that a method needs; `find_method` raises where there is none."""
-    path, _ = find_method(collection, method)
-    try:
-        tensors, header = tensor_files.read_tensors(path)
-    except Damaged as error:
-        raise ValueError(_damaged(path)) from error
-    return MethodFile(path, header["facts"], tensors)
+    path, facts = find_method(collection, method)  # which has read all of it once
+    return MethodFile(path, facts, tensor_files.read_tensors(path)[0])
 
 
 def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
@@ -206,17 +202,13 @@ def read_facts(path: Path) -> dict:
     """Return the facts of a file.
 
     Raises:
-        ValueError: If it is damaged or none of these files.
+        ValueError: If it is damaged or not a file of a method.
     """
     try:
         return tensor_files.read_facts(path)
     except Damaged as error:
-        raise ValueError(_damaged(path)) from error
-
-
-def _damaged(path: Path) -> str:
-    name = path.name.split("-method-")[0]
-    return (
-        f"'{path.name}' is damaged or no file of a method. Delete it and make it again "
-        f"with `python -m precompute methods --collection {name}`."
-    )
+        name = path.name.split("-method-")[0]
+        raise ValueError(
+            f"'{path.name}' is damaged or no file of a method. Delete it and make it "
+            f"again with `python -m precompute methods --collection {name}`."
+        ) from error

@@ -54,30 +54,19 @@ class Scores:
         scores: Shape (N,), float64.
         standard_errors: Shape (N,), float64, NaN where there is none.
         source: Where they come from, in words.
+        value: The measured cost of the query; NaN where none was measured.
+        value_error: Its standard error, NaN where there is none.
     """
 
     scores: np.ndarray
     standard_errors: np.ndarray
     source: str
+    value: float = float("nan")
+    value_error: float = float("nan")
 
     def each(self, change: Callable[[np.ndarray], np.ndarray]) -> "Scores":
         """Return scores and errors changed alike."""
         return Scores(change(self.scores), change(self.standard_errors), self.source)
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One query's scores and what was measured of it.
-
-    Attributes:
-        scores: Of all training examples.
-        value: The measured cost; NaN where a method measures none.
-        value_error: Its standard error, NaN where there is none.
-    """
-
-    scores: Scores
-    value: float = float("nan")
-    value_error: float = float("nan")
 
 
 def linear_scores(

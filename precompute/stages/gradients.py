@@ -23,7 +23,7 @@ from core.data.datasets import Dataset
 from core.index.full import GradientIndex, balance
 from core.index.sketch import Sketch, collection_sketch, pack_signs
 from core.measure.costs import loss
-from core.measure.draws import Draws, keyed_generator, make_draws
+from core.measure.draws import Augmentation, Draws, keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.model.denoiser import Denoiser
 from precompute.machinery.parallel import rank_and_size, wait_for_all
@@ -98,8 +98,7 @@ def gradient_stage(
         denoiser.shape,
         denoiser.num_train_timesteps,
         keyed_generator(config.seed, "training draws"),
-        config.model.drops,
-        config.train.horizontal_flip,
+        Augmentation(config.model.drops, config.train.horizontal_flip),
         num_folds=config.gradients.num_folds,
         proposal=measured_proposal(stage, workspace),
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from core.curvature.basis import Curvature
 from core.measure.costs import loss
-from core.measure.draws import keyed_generator, make_draws
+from core.measure.draws import Augmentation, keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.model.denoiser import Denoiser
 
@@ -65,7 +65,7 @@ def timestep_proposal(
             denoiser.shape,
             denoiser.num_train_timesteps,
             keyed_generator(seed, purpose),
-            flip=flip,
+            Augmentation(flip=flip),
         ).to(denoiser.device)
 
     draws = pilot_draws("pilot query draws")

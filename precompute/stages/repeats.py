@@ -22,7 +22,7 @@ from core.curvature.basis import Curvature
 from core.data.datasets import load_dataset
 from core.explorer.explorer import Answer, Explorer, Lens, open_explorer
 from core.index.sketch import make_sketch, pack_signs, packed_products
-from core.measure.draws import keyed_generator, make_draws
+from core.measure.draws import Augmentation, keyed_generator, make_draws
 from core.scores.errors import TOP, errors_path, read_model, stood, write_model
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import load_tensors, open_workspace, save_tensors
@@ -250,8 +250,9 @@ class Repeats:
                 self.engine.denoiser.shape,
                 self.engine.denoiser.num_train_timesteps,
                 keyed_generator(self.seed(number), "training draws"),
-                self.config.model.label_dropout,
-                self.config.train.horizontal_flip,
+                Augmentation(
+                    self.config.model.drops, self.config.train.horizontal_flip
+                ),
                 num_folds=self.config.gradients.num_folds,
                 proposal=self.proposal,
             ).to(self.engine.device)

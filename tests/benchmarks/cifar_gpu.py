@@ -194,11 +194,10 @@ class Problem:
         g = keyed_generator(0, "training draws")
         shape, steps = self.denoiser.shape, self.denoiser.num_train_timesteps
         draws = make_draws(self.size.draws, shape, steps, g)
-        x_0, size = self.x_0[position], self.size.batch_size
+        self.denoiser.most_at_once = self.size.batch_size
+        x_0 = self.x_0[position]
         return basis.rotate(
-            fold_gradients(loss, self.denoiser, self.layout, x_0, None, draws, 1, size)[
-                0
-            ]
+            fold_gradients(loss, self.denoiser, self.layout, x_0, None, draws, 1)[0]
         )
 
     def gradients(self, basis: Eigenbasis):

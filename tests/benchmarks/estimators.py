@@ -27,7 +27,7 @@ from core.curvature.fit import (
 from core.data.datasets import Dataset, load_dataset
 from core.engine.query import query_draws
 from core.measure.costs import loss
-from core.measure.draws import keyed_generator, make_draws
+from core.measure.draws import Augmentation, keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
@@ -150,8 +150,7 @@ def gradients_and_queries(
         denoiser.shape,
         denoiser.num_train_timesteps,
         keyed_generator(config.seed, "training draws"),
-        config.model.label_dropout,
-        config.train.horizontal_flip,
+        Augmentation(config.model.label_dropout, config.train.horizontal_flip),
     )
     gradients = torch.stack([gradient(i, draws) for i in order[:EXAMPLES].tolist()])
     draws = query_draws(denoiser, QUERY_DRAWS, config.seed)

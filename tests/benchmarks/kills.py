@@ -169,7 +169,7 @@ def _be_a_command(command: str, root: Path, writing: int) -> NoReturn:
         os.dup2(log, 2)
         for stage, function in COMMANDS[command].items():
             say(stage, function, writing)
-        for module in ("precompute.stages.curvature", "precompute.stages.methods"):
+        for module in ("precompute.stages.curvature", "precompute.stages.features"):
             importlib.import_module(module).SAVE_EVERY = 0  # unfinished work, too
         evidence.MeasureConfig = Measured
         verb, *options = command.split()

@@ -24,7 +24,7 @@ from core.curvature.basis import Curvature
 from core.data.datasets import Dataset, load_dataset
 from core.drawing import Drawing
 from core.measure.costs import loss
-from core.measure.draws import Draws, keyed_generator, make_draws
+from core.measure.draws import Augmentation, Draws, keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import Denoiser
@@ -76,8 +76,9 @@ class Problem:
             self.denoiser.shape,
             self.denoiser.num_train_timesteps,
             keyed_generator(self.config.seed, "noise benchmark", *keys),
-            self.config.model.label_dropout,
-            self.config.train.horizontal_flip,
+            Augmentation(
+                self.config.model.label_dropout, self.config.train.horizontal_flip
+            ),
             **settings,
         )
 

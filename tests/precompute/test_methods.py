@@ -30,9 +30,10 @@ from core.scores.method_files import (
     unpack_features,
 )
 from precompute.machinery.workspace import open_workspace
-from precompute.stages import methods
+from precompute.stages import features, methods
 from precompute.stages.curvature import fit_curvature
-from precompute.stages.methods import MethodStage, compute_methods, open_stage
+from precompute.stages.method_stage import MethodStage, open_stage
+from precompute.stages.methods import compute_methods
 from precompute.stages.publish import put_examples, put_file
 
 SETTINGS = MethodConfig(dim=16, num_draws=4)
@@ -113,7 +114,7 @@ def test_features_are_projected_gradients(root, tmp_path):
     """One pass for two methods gives each its own gradient, rotated and projected."""
     compute(root, tmp_path, "d-trak", "das")
     stage = stage_of(root, tmp_path)
-    draws = methods.shared_draws(stage)
+    draws = features.shared_draws(stage)
     x_0 = stage.denoiser.encode(stage.dataset.images())
     with opened(root) as collection:
         for name, output in (("d-trak", square_norm), ("das", output_size)):
@@ -125,9 +126,9 @@ def test_features_are_projected_gradients(root, tmp_path):
                 for x in x_0
             ])
             rotated = stage.basis.rotate(gradients)
-            features = file.query_features(rotated, stage.basis.layout)
-            scale = features.abs().amax(1, keepdim=True)
-            assert ((file.features - features).abs() <= 2e-3 * scale).all()
+            expected = file.query_features(rotated, stage.basis.layout)
+            scale = expected.abs().amax(1, keepdim=True)
+            assert ((file.features - expected).abs() <= 2e-3 * scale).all()
             torch.testing.assert_close(file.tensors["norm"], rotated.norm(dim=1))
         residuals = torch.stack([
             predict(stage.denoiser, x, None, draws).residual().detach() for x in x_0
@@ -206,13 +207,13 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     root, tmp_path, monkeypatch, only, failing
 ):
     """Interrupted twice, chunk by chunk or layer by layer, nothing is lost or new."""
-    monkeypatch.setattr(methods, "CHUNK", 2)
-    monkeypatch.setattr(methods, "SAVE_EVERY", 0)
+    monkeypatch.setattr(features, "CHUNK", 2)
+    monkeypatch.setattr(features, "SAVE_EVERY", 0)
     settings = replace(SETTINGS, dim=12)
     straight = compute(root, tmp_path / "straight", *only, settings=settings)[0]
     expected = safetensors.torch.load_file(straight)
     straight.unlink()
-    original, calls = getattr(methods, failing), []
+    original, calls = getattr(features, failing), []
 
     def stopping(*arguments):
         calls.append(None)
@@ -220,7 +221,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(methods, failing, stopping)
+    monkeypatch.setattr(features, failing, stopping)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             compute(root, tmp_path / "broken", *only, settings=settings)

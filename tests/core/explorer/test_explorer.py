@@ -13,7 +13,7 @@ from core.engine.query import query_draws
 from core.explorer.explorer import Cancelled, Lens, list_collections, open_explorer
 from core.files.images import png
 from core.measure.costs import loss
-from core.measure.draws import keyed_generator, make_draws
+from core.measure.draws import Augmentation, keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.presets import collection_config
 from core.scores.influence import centred
@@ -48,7 +48,7 @@ def plain_scores(explorer, query, num_draws):
         denoiser.shape,
         denoiser.num_train_timesteps,
         keyed_generator(CONFIG.seed, "training draws"),
-        CONFIG.model.label_dropout,
+        Augmentation(CONFIG.model.label_dropout),
         num_folds=CONFIG.gradients.num_folds,
         proposal=proposal,
     )

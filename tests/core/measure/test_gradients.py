@@ -10,7 +10,7 @@ from core.curvature.basis import Curvature
 from core.curvature.fit import eigenbasis, fit_factors
 from core.data.datasets import load_dataset
 from core.measure.costs import loss
-from core.measure.draws import keyed_generator, make_draws
+from core.measure.draws import Augmentation, keyed_generator, make_draws
 from core.measure.gradients import fold_gradients
 from core.model.parameters import parameter_layout
 from core.presets import collection_config
@@ -27,7 +27,7 @@ def toy(**settings):
     denoiser = tiny_denoiser(**settings)
     g = keyed_generator(0, "gradient toy")
     x_0 = torch.randn(*denoiser.shape, generator=g).double()
-    draws = make_draws(8, denoiser.shape, 20, g, 0.4, True, num_folds=2)
+    draws = make_draws(8, denoiser.shape, 20, g, Augmentation(0.4, True), num_folds=2)
     draws.__dict__["noise"] = draws.noise.double()
     return denoiser, parameter_layout(denoiser.unet), x_0, draws
 
@@ -77,7 +77,8 @@ def test_gradient_does_not_depend_on_batch_size():
     denoiser, layout, x_0, draws = toy(label_dropout=0.4)
     whole, _ = fold_gradients(loss, denoiser, layout, x_0, 0, draws, 1)
     for size in (1, 3):
-        parts, _ = fold_gradients(loss, denoiser, layout, x_0, 0, draws, 1, size)
+        denoiser.most_at_once = size
+        parts, _ = fold_gradients(loss, denoiser, layout, x_0, 0, draws, 1)
         torch.testing.assert_close(parts, whole)
 
 
@@ -102,7 +103,8 @@ def test_monte_carlo_gradient_tends_to_the_exact_mean():
     x_0 = torch.randn(1, 2, 2, generator=g).double()
     draws = make_draws(40_000, (1, 2, 2), 20, g)
     draws.__dict__["noise"] = draws.noise.double()
-    estimate, _ = fold_gradients(loss, denoiser, layout, x_0, None, draws, 1, 4000)
+    denoiser.most_at_once = 4000
+    estimate, _ = fold_gradients(loss, denoiser, layout, x_0, None, draws, 1)
 
     linear = denoiser.unet.net[0]
     weight, bias, x = linear.weight.detach(), linear.bias.detach(), x_0.flatten()
@@ -140,7 +142,7 @@ def stage():
         denoiser.shape,
         denoiser.num_train_timesteps,
         keyed_generator(0, "test draws"),
-        config.model.label_dropout,
+        Augmentation(config.model.label_dropout),
         num_folds=config.gradients.num_folds,
     )
     curvature = Curvature(basis.to("cpu"), eigenvalues.float())

@@ -112,7 +112,7 @@ def test_a_journey_s_feature_is_the_gradient_of_its_step():
     pictures = expected_pictures(denoiser, trajectory, None)
     for step, t in enumerate(trajectory.timesteps.tolist()):
         generator = keyed_generator(3, "journey", t, 2)
-        draws = make_draws(2, denoiser.shape, 20, generator, timestep_range=(t, t + 1))
+        draws = make_draws(2, denoiser.shape, (t, t + 1), generator)
         assert (draws.timesteps == t).all()
         gradient, _ = fold_gradients(
             loss, denoiser, layout, pictures[step], None, draws, 1

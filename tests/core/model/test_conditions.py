@@ -9,7 +9,7 @@ import torch
 
 from core.checks import check_settings
 from core.data.datasets import complete_only, held_out_classes, load_dataset
-from core.measure.draws import drop_codes, keyed_generator, make_draws
+from core.measure.draws import Augmentation, drop_codes, keyed_generator, make_draws
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.model.conditions import SummedEmbedding, label_of, label_rows
 from core.model.patch_autoencoder import PatchAutoencoder, border_mixing, lapping
@@ -82,7 +82,7 @@ def test_drops_come_as_often_as_asked():
     counts = torch.stack([
         torch.bincount(
             make_draws(
-                400, (1, 2, 2), 20, keyed_generator(seed, "d"), shares
+                400, (1, 2, 2), 20, keyed_generator(seed, "d"), Augmentation(shares)
             ).drop_label,
             minlength=4,
         )

@@ -17,7 +17,7 @@ from core.data.sources import find_source
 from core.drawing import Drawing
 from core.explorer.explorer import Lens, open_explorer
 from core.measure.costs import loss
-from core.measure.draws import make_draws
+from core.measure.draws import Augmentation, make_draws
 from core.measure.gradients import fold_gradients
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.model.lora import low_rank_layers
@@ -174,7 +174,7 @@ def test_gradients_equal_a_loop_of_autograd(kind, saved):
     layout = parameter_layout(denoiser.unet)
     g = torch.Generator().manual_seed(1)
     x_0 = torch.randn(4, 8, 8, generator=g).double()
-    draws = make_draws(8, denoiser.shape, 1000, g, 0.3, num_folds=2)
+    draws = make_draws(8, denoiser.shape, 1000, g, Augmentation(0.3), num_folds=2)
     draws.__dict__["noise"] = draws.noise.double()
     found, _ = fold_gradients(loss, denoiser, layout, x_0, 1, draws, 2)
 

@@ -7,12 +7,23 @@ from core.evidence.left_out import groups_left_out
 from core.evidence.stored import Evidence
 from core.explorer.explorer import Explorer
 from core.measurements import MEASUREMENTS
-from pages.parts import evidence_cards as cards
 from pages.parts import link, shared, trust
+from pages.parts.evidence import (
+    ablation,
+    changes,
+    collapse,
+    damping,
+    groups,
+    lds,
+    removal,
+    timesteps,
+)
+from pages.parts.evidence import untested as without_retraining
+from pages.parts.evidence.card import Basis, card
 from pages.parts.words import how_to_read, sentence, text
 
 
-def show_untested(explorer: Explorer, found: trust.Found) -> None:
+def show_untested(explorer: Explorer, found: trust.Retraining) -> None:
     """Say what was not measured and how to do it, show what was, and stop the page."""
     if found.untested:
         said = untested.untested_finding(explorer.config)
@@ -21,12 +32,12 @@ def show_untested(explorer: Explorer, found: trust.Found) -> None:
         st.info(found.why_not)
     if found.evidence is not None:
         show_basis(explorer, found.evidence)
-        cards.card(st, cards.show_groups, choose(explorer, found))
+        card(st, groups.show_groups, choose(explorer, found))
     elif found.untested and not explorer.config.train.imported:
         st.markdown("What leaving out whole groups does can be measured here:")
-        cards.show_group_commands(explorer, add=False)
+        groups.show_group_commands(explorer, add=False)
     with st.container(border=True):
-        cards.show_stored(explorer)
+        without_retraining.show_stored(explorer)
     st.stop()
 
 
@@ -48,7 +59,7 @@ def show_basis(explorer: Explorer, evidence: Evidence) -> None:
     )
 
 
-def choose(explorer: Explorer, found: trust.Found) -> cards.Asked:
+def choose(explorer: Explorer, found: trust.Retraining) -> Basis:
     """Show what was measured; return what all cards are about."""
     names = found.evidence.measured["measurement"].unique()
     names = sorted(names, key=lambda name: [*MEASUREMENTS, name].index(name))
@@ -62,7 +73,7 @@ def choose(explorer: Explorer, found: trust.Found) -> cards.Asked:
         help="The cost of a sample that the scores are meant to predict",
         **link.bind("tested", names, "loss" if "loss" in names else names[0]),
     )
-    return cards.Asked(explorer, found.evidence, found.version, measurement)
+    return Basis(explorer, found.evidence, found.version, measurement)
 
 
 explorer = shared.chosen_explorer()
@@ -74,18 +85,18 @@ how_to_read(
     "The model was trained again without half of the pictures, many times over. Scores "
     "deserve trust as far as they tell which halves a sample misses most."
 )
-asked = choose(explorer, found)
-cards.card(st, cards.show_lds, asked)
+basis = choose(explorer, found)
+card(st, lds.show_lds, basis)
 for row in (
-    (cards.show_changes, cards.show_removal),
-    (cards.show_damping, cards.show_timesteps),
+    (changes.show_changes, removal.show_removal),
+    (damping.show_damping, timesteps.show_timesteps),
 ):
-    for place, show in zip(st.columns(2), row, strict=True):
-        cards.card(place, show, asked)
-cards.card(st, cards.show_groups, asked)
-cards.card(st, cards.show_collapse, asked)
+    for column, show in zip(st.columns(2), row, strict=True):
+        card(column, show, basis)
+card(st, groups.show_groups, basis)
+card(st, collapse.show_collapse, basis)
 grid = st.grid(3, min_column_width=270)
-for show in (cards.show_draws, cards.show_formats, cards.show_substitution):
-    cards.card(grid, show, asked)
+for show in (ablation.show_draws, ablation.show_formats, ablation.show_substitution):
+    card(grid, show, basis)
 with st.container(border=True):
-    cards.show_stored(explorer)
+    without_retraining.show_stored(explorer)

@@ -10,7 +10,7 @@ from pages.parts import (
     filters,
     lens_picker,
     lens_views,
-    picker,
+    panel,
     share,
     shared,
     trust,
@@ -21,27 +21,26 @@ from pages.parts.words import how_to_read, text
 
 
 def show_columns(
-    explorer: Explorer, asked: picker.Asked, lenses: list[Lens], among: Matches | None
+    explorer: Explorer, chosen: panel.Chosen, lenses: list[Lens], among: Matches | None
 ) -> None:
     """Show one column per lens, and below them how the lenses compare."""
-    seen = [lens_picker.in_region(lens, asked.region) for lens in lenses]
-    answers = lens_views.ask_all(explorer, asked.query, seen)
+    seen = [lens_picker.in_region(lens, chosen.region) for lens in lenses]
+    answers = lens_views.ask_all(explorer, chosen.query, seen)
     done = [answer for answer in answers if answer is not None]
     if done:
         parts = [trust.part_of(explorer, answer) for answer in done]
         how_to_read(text(report.opening(explorer, parts)))
-    clicked = None
+    clicks = []
     for place, column in enumerate(st.columns(len(lenses))):
         with column.container(border=True, height="stretch"):
-            picked = show_column(explorer, lenses, answers, place, among)
-            clicked = clicked if picked is None else picked
+            clicks.append(show_column(explorer, lenses, answers, place, among))
     if done:
         quality = explorer.provenance.get("quality") or {}
         tested = reliability(quality, done[0].lens, done[0].source)
         st.caption(f"{lens_views.LEGEND} {text(tested)}")
         show_summaries(explorer, done)
-        share.offer(explorer, asked.query, done)
-    lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
+        share.offer(explorer, chosen.query, done)
+    lens_views.show_chosen_detail(explorer, chosen.query, done, *clicks)
 
 
 def show_column(
@@ -94,12 +93,12 @@ def show_summaries(explorer: Explorer, answers: list[Answer]) -> None:
 
 
 explorer = shared.chosen_explorer()
-asked = picker.show_panel(explorer)
-with asked.place:
+chosen = panel.show_panel(explorer)
+with chosen.content:
     first = st.container()
     row = lens_picker.show_presets(explorer)
     lenses = lens_picker.chosen_lenses(explorer)
-    show_columns(explorer, asked, lenses, filters.find(explorer, row))
+    show_columns(explorer, chosen, lenses, filters.find(explorer, row))
     if unlike := explorer.resemblance.sentence:  # takes a while; strips come before it
         first.warning(text(unlike))
 warm_up.wake_soon(explorer)  # stored answers need no model, others do

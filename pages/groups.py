@@ -15,7 +15,7 @@ from pages.parts import (
     group_picker,
     lens_picker,
     lens_views,
-    picker,
+    panel,
     share,
     shared,
     trust,
@@ -41,8 +41,6 @@ from pages.parts.words import (
     text,
 )
 
-# --- the answer ----------------------------------------------------------------------
-
 
 def ask_uncertainty(
     explorer: Explorer, query: Query, answer: Answer
@@ -64,15 +62,6 @@ def ask_uncertainty(
         lambda progress: explorer.uncertainty(query, answer, progress),
         height=30,
     )
-
-
-# --- one group ------------------------------------------------------------------------
-
-
-# --- all groups of a label ------------------------------------------------------------
-
-
-# --- the page -------------------------------------------------------------------------
 
 
 def show_prediction(
@@ -132,8 +121,8 @@ def show_prediction(
 
 
 explorer = shared.chosen_explorer()
-asked = picker.show_panel(explorer)
-with asked.place:
+chosen = panel.show_panel(explorer)
+with chosen.content:
     how_to_read(
         "What if this artist, or any group of pictures, had not been in the training "
         "set? The change is predicted from the scores of all its members together, "
@@ -141,11 +130,11 @@ with asked.place:
     )
     lenses = lens_picker.chosen_lenses(explorer)
     lens_picker.show_first(explorer, lenses)
-    lens = lens_picker.in_region(lenses[0], asked.region)
-    (answer,) = lens_views.ask_all(explorer, asked.query, [lens])
+    lens = lens_picker.in_region(lenses[0], chosen.region)
+    (answer,) = lens_views.ask_all(explorer, chosen.query, [lens])
     with st.container(border=True):
         try:
-            code = group_picker.show_choice(explorer, asked.query, answer)
+            code = group_picker.show_choice(explorer, chosen.query, answer)
             group = group_picker.find_group(explorer, code)
         except (LookupError, ValueError) as error:
             st.info(sentence(error))
@@ -173,11 +162,11 @@ with asked.place:
             "influence method above."
         )
     else:
-        left_out = show_prediction(explorer, asked.query, answer, group)
+        left_out = show_prediction(explorer, chosen.query, answer, group)
     with st.container(border=True):
         clicked = lens_views.show_members(
             explorer, answer, group.members, SHOWN, "members"
         )
-    share.offer(explorer, asked.query, [answer], left_out)
-    lens_views.show_chosen_detail(explorer, asked.query, [answer], clicked)
+    share.offer(explorer, chosen.query, [answer], left_out)
+    lens_views.show_chosen_detail(explorer, chosen.query, [answer], clicked)
 warm_up.wake_soon(explorer)

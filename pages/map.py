@@ -12,7 +12,7 @@ from pages.parts import (
     lens_picker,
     lens_views,
     link,
-    picker,
+    panel,
     picture_map,
     shared,
     trust,
@@ -82,8 +82,8 @@ def use_as_group(picked: list[int]) -> None:
 
 
 explorer = shared.chosen_explorer()
-asked = picker.show_panel(explorer)
-with asked.place:
+chosen = panel.show_panel(explorer)
+with chosen.content:
     how_to_read(
         "All training pictures at once. Those that show like things lie near each "
         "other; the colour says what each did for this picture. Colours that fill a "
@@ -94,9 +94,9 @@ with asked.place:
     with row:
         lens_picker.show_first(explorer, lenses)
     among = filters.find(explorer, row)
-    lens = lens_picker.in_region(lenses[0], asked.region)
+    lens = lens_picker.in_region(lenses[0], chosen.region)
     answer, likeness = lens_views.ask_all(
-        explorer, asked.query, [lens, Lens("clip")], "map answer"
+        explorer, chosen.query, [lens, Lens("clip")], "map answer"
     )
     with st.container(border=True):
         if among is not None and not among.size:
@@ -104,7 +104,7 @@ with asked.place:
         else:
             picture_map.show(
                 explorer,
-                asked.query,
+                chosen.query,
                 answer,
                 "map",
                 lambda code: link.set_choice("picked", code),
@@ -120,7 +120,7 @@ with asked.place:
         else:
             trust.show_mark(explorer, answer.lens, answer.source)
     with st.container(border=True):
-        clicked = show_picked(explorer, asked.query, answer)
+        clicked = show_picked(explorer, chosen.query, answer)
     done = [] if answer is None else [answer]
-    lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
+    lens_views.show_chosen_detail(explorer, chosen.query, done, clicked)
 warm_up.wake_soon(explorer)

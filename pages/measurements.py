@@ -11,10 +11,11 @@ from core.measurements import MEASUREMENTS
 from core.numbers import measured, signed
 from core.report import comparison, figures, reading
 from pages.parts import (
+    components,
     lens_picker,
     lens_views,
     link,
-    picker,
+    panel,
     share,
     shared,
     trust,
@@ -74,15 +75,14 @@ def show_weights(explorer: Explorer) -> None:
 
 def show_scatters(explorer: Explorer, answers: list[Answer]) -> int | None:
     """Show the scores under one measurement against another, for every pair."""
-    clicked = None
+    clicks = []
     pairs = list(combinations(answers, 2))
     for column, (first, second) in zip(
         st.columns(max(len(pairs), 2)), pairs, strict=False
     ):
         with column.container(border=True):
-            picked = show_scatter(explorer, first, second)
-            clicked = clicked if picked is None else picked
-    return clicked
+            clicks.append(show_scatter(explorer, first, second))
+    return components.last_click(*clicks)
 
 
 def show_scatter(explorer: Explorer, first: Answer, second: Answer) -> int | None:
@@ -158,24 +158,23 @@ def show_log_probability(explorer: Explorer, query: Query) -> None:
 
 
 explorer = shared.chosen_explorer()
-asked = picker.show_panel(explorer)
+chosen = panel.show_panel(explorer)
 lenses = [
-    lens_picker.in_region(Lens("ekfac", measurement), asked.region)
+    lens_picker.in_region(Lens("ekfac", measurement), chosen.region)
     for measurement in COMPARED
 ]
-with asked.place:
+with chosen.content:
     how_to_read(
         "Three ways to say how natural the model finds this picture. Each may name "
         "other training pictures, because each weighs structure and detail differently."
     )
-    answers = lens_views.ask_all(explorer, asked.query, lenses)
+    answers = lens_views.ask_all(explorer, chosen.query, lenses)
     done = [answer for answer in answers if answer is not None]
-    clicked = None
+    clicks = []
     for place, column in enumerate(st.columns(len(COMPARED))):
         with column.container(border=True, height="stretch"):
             others = [other for other in done if other is not answers[place]]
-            picked = show_measurement(explorer, answers[place], others, place)
-            clicked = clicked if picked is None else picked
+            clicks.append(show_measurement(explorer, answers[place], others, place))
     cards = st.grid(3, min_column_width=270)
     with cards.container(border=True, height="stretch"):
         show_weights(explorer)
@@ -183,11 +182,10 @@ with asked.place:
         with cards.container(border=True, height="stretch"):
             lens_views.show_agreement(done, "measurements")
     with cards.container(border=True, height="stretch"):
-        show_log_probability(explorer, asked.query)
+        show_log_probability(explorer, chosen.query)
     if len(done) > 1:
-        picked = show_scatters(explorer, done)
-        clicked = clicked if picked is None else picked
+        clicks.append(show_scatters(explorer, done))
     if done:
-        share.offer(explorer, asked.query, done)
-    lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
+        share.offer(explorer, chosen.query, done)
+    lens_views.show_chosen_detail(explorer, chosen.query, done, *clicks)
 warm_up.wake_soon(explorer)

@@ -11,10 +11,11 @@ from core.methods import KINDS, METHODS
 from core.numbers import duration, signed, size
 from core.report import reading
 from pages.parts import (
+    components,
     lens_picker,
     lens_views,
     link,
-    picker,
+    panel,
     share,
     shared,
     trust,
@@ -28,10 +29,10 @@ POWERS = tuple(range(-4, 5))  # of ten, times the collection's own damping
 
 
 def ask_every_method(
-    explorer: Explorer, asked: picker.Asked, methods: list[str]
+    explorer: Explorer, chosen: panel.Chosen, methods: list[str]
 ) -> dict[str, Answer | str] | None:
     """Return each method's answer, or the sentence why it has none; None meanwhile."""
-    lenses = [lens_picker.in_region(Lens(name), asked.region) for name in methods]
+    lenses = [lens_picker.in_region(Lens(name), chosen.region) for name in methods]
 
     def work(progress):
         found = {}
@@ -42,12 +43,12 @@ def ask_every_method(
                 progress(done, total, f"{title}: {doing}")
 
             try:
-                found[lens.method] = explorer.answer(asked.query, lens, tell)
+                found[lens.method] = explorer.answer(chosen.query, lens, tell)
             except (LookupError, ValueError) as error:
                 found[lens.method] = sentence(error)
         return found
 
-    key = f"{explorer.fingerprint}/{asked.query.key}/{lenses}"
+    key = f"{explorer.fingerprint}/{chosen.query.key}/{lenses}"
     return waiting.result_of("methods", key, work, height=900)
 
 
@@ -76,7 +77,7 @@ def show_method(explorer: Explorer, row: pd.Series, answer: Answer | str) -> int
     return picked
 
 
-def show_damping(explorer: Explorer, asked: picker.Asked) -> int | None:
+def show_damping(explorer: Explorer, chosen: panel.Chosen) -> int | None:
     """Show EK-FAC under another damping, which re-ranks at once."""
     heading(
         "Damping, live",
@@ -94,10 +95,12 @@ def show_damping(explorer: Explorer, asked: picker.Asked) -> int | None:
     damping = None if power == 0 else own * 10.0**power
     # Both are asked from the sketch: a stored exact answer would differ by that alone.
     lenses = [
-        lens_picker.in_region(Lens("ekfac", damping=value, form="sketch"), asked.region)
+        lens_picker.in_region(
+            Lens("ekfac", damping=value, form="sketch"), chosen.region
+        )
         for value in (None, damping)
     ]
-    base, damped = lens_views.ask_all(explorer, asked.query, lenses, "damped")
+    base, damped = lens_views.ask_all(explorer, chosen.query, lenses, "damped")
     if damped is None or base is None:
         waiting.show_wait(f"damped {int(base is not None)}", height=200)
         return None
@@ -159,18 +162,17 @@ def show_all(
     if len(answered) > 1:
         with st.container(border=True):
             lens_views.show_agreement(answered, "methods")
-    clicked = None
+    clicks = []
     cards = st.grid(2, min_column_width=320)
     for name, answer in found.items():
         with cards.container(border=True, height="stretch"):
-            picked = show_method(explorer, facts.loc[name], answer)
-            clicked = clicked if picked is None else picked
-    return clicked
+            clicks.append(show_method(explorer, facts.loc[name], answer))
+    return components.last_click(*clicks)
 
 
 explorer = shared.chosen_explorer()
-asked = picker.show_panel(explorer)
-with asked.place:
+chosen = panel.show_panel(explorer)
+with chosen.content:
     how_to_read(
         "The same picture, asked in every way there is. Where methods that should "
         "measure the same disagree, trust neither order much."
@@ -180,18 +182,17 @@ with asked.place:
     if facts is None:
         st.stop()
     ready = [name for name in METHODS if facts.at[name, "available"]]
-    found = ask_every_method(explorer, asked, ready)
-    clicked, answers = None, []
+    found = ask_every_method(explorer, chosen, ready)
+    clicks, answers = [], []
     if found is not None:
-        clicked = show_all(explorer, asked.query, facts, found)
+        clicks.append(show_all(explorer, chosen.query, facts, found))
         answers = [answer for answer in found.values() if isinstance(answer, Answer)]
     with st.container(border=True):
-        picked = show_damping(explorer, asked)
-        clicked = clicked if picked is None else picked
+        clicks.append(show_damping(explorer, chosen))
     if answers:
-        share.offer(explorer, asked.query, answers)
+        share.offer(explorer, chosen.query, answers)
     show_missing(facts)
     with st.container(border=True):
         show_costs(facts)
-    lens_views.show_chosen_detail(explorer, asked.query, answers, clicked)
+    lens_views.show_chosen_detail(explorer, chosen.query, answers, *clicks)
 warm_up.wake_soon(explorer)

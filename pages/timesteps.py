@@ -15,7 +15,7 @@ from pages.parts import (
     lens_picker,
     lens_views,
     link,
-    picker,
+    panel,
     shared,
     trust,
     waiting,
@@ -28,7 +28,7 @@ ROWS = 12  # training pictures in the heat map
 TOP = 5  # training pictures at each noise level
 
 
-def show_curve(explorer: Explorer, asked: picker.Asked, measurement: str) -> bool:
+def show_curve(explorer: Explorer, chosen: panel.Chosen, measurement: str) -> bool:
     """Show the measured value over the noise levels; return whether it is there."""
     facts = MEASUREMENTS[measurement]
     heading(
@@ -37,9 +37,9 @@ def show_curve(explorer: Explorer, asked: picker.Asked, measurement: str) -> boo
     )
     frame = waiting.result_of(
         "curve",
-        f"{explorer.fingerprint}/{asked.query.key}/{asked.region}/{measurement}/curve",
+        f"{explorer.fingerprint}/{chosen.query.key}/{chosen.region}/{measurement}/curve",
         lambda progress: explorer.timestep_losses(
-            asked.query, measurement, region=asked.region, progress=progress
+            chosen.query, measurement, region=chosen.region, progress=progress
         ),
         height=260,
     )
@@ -130,8 +130,8 @@ def show_band_tops(explorer: Explorer, bands: BandAnswers) -> int | None:
 
 
 explorer = shared.chosen_explorer()
-asked = picker.show_panel(explorer)
-with asked.place:
+chosen = panel.show_panel(explorer)
+with chosen.content:
     how_to_read(
         "A picture is drawn from noise. At high noise levels its structure is decided, "
         "at low ones its details; different training pictures matter for each."
@@ -145,23 +145,22 @@ with asked.place:
         "very steps in which this picture was drawn.",
         **link.bind("measured", MEASURED, "loss"),
     )
-    lens = lens_picker.in_region(Lens("ekfac", measurement), asked.region)
-    clicked = None
+    lens = lens_picker.in_region(Lens("ekfac", measurement), chosen.region)
+    clicks = []
     with st.container(border=True):
-        there = show_curve(explorer, asked, measurement)
+        there = show_curve(explorer, chosen, measurement)
     if not there:
         st.stop()  # what cannot be measured has no influence either
     with st.container(border=True):
-        bands = lens_views.ask_bands(explorer, asked.query, lens, "bands", height=620)
+        bands = lens_views.ask_bands(explorer, chosen.query, lens, "bands", height=620)
         if bands is not None:
             if bands.note:
                 st.caption(text(bands.note))
-            clicked = show_heat_map(explorer, bands, lens)
+            clicks.append(show_heat_map(explorer, bands, lens))
     if bands is not None:
         with st.container(border=True):
-            picked = show_band_tops(explorer, bands)
-            clicked = clicked if picked is None else picked
-    answers = lens_views.ask_all(explorer, asked.query, [lens])
+            clicks.append(show_band_tops(explorer, bands))
+    answers = lens_views.ask_all(explorer, chosen.query, [lens])
     done = [answer for answer in answers if answer is not None]
-    lens_views.show_chosen_detail(explorer, asked.query, done, clicked)
+    lens_views.show_chosen_detail(explorer, chosen.query, done, *clicks)
 warm_up.wake_soon(explorer)

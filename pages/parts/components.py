@@ -1,6 +1,6 @@
 """The parts that Streamlit lacks: picture tiles, coloured tables, a box on a picture.
 
-Not a page. Each part's script and style lie beside this file; they set all text as
+Each part's script and style lie beside this file; they set all text as
 text, never as HTML.
 """
 
@@ -152,3 +152,8 @@ def region(
         data={"src": source, "alt": alt, "size": list(size), "box": box},
         on_drawn_change=on_draw,
     )
+
+
+def last_click(*clicks: int | None) -> int | None:
+    """Return what was clicked just now in the last of several parts, None for none."""
+    return next((click for click in reversed(clicks) if click is not None), None)

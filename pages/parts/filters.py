@@ -1,6 +1,6 @@
 """Searching among the training pictures: words and facets, on strips and on the map.
 
-Not a page. What is searched for lives in the link, as the choices `words` and `only`.
+What is searched for lives in the link, as the choices `words` and `only`.
 """
 
 import streamlit as st
@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 from core.explorer import filters, groups
 from core.explorer.explorer import Explorer
 from core.explorer.filters import Matches
-from pages.parts import link, picker
+from pages.parts import link, pickers
 from pages.parts.words import column_name, sentence, text
 
 MOST_VALUES = 400  # of a column that is offered; more are no choice but a search
@@ -88,7 +88,7 @@ def found_pictures(
     nearest, count = [], filters.num_nearest(explorer.num_examples)
     if words:
         try:
-            nearest = picker.search(explorer.fingerprint, words, count, explorer)
+            nearest = pickers.search(explorer.fingerprint, words, count, explorer)
         except (LookupError, ValueError) as error:
             st.info(sentence(error))
             return None

@@ -1,6 +1,6 @@
 """Choosing which training pictures are left out: by label, words, map or hand.
 
-Not a page. A group lives in the session and the link as one text (`pages.parts.link`):
+A group lives in the session and the link as one text (`pages.parts.link`):
 "value:COLUMN:VALUE" (all pictures with a value of metadata), "words:COUNT:WORDS" (those
 that CLIP finds nearest to some words) or "ids:3,7-9" (these).
 """
@@ -13,7 +13,7 @@ import streamlit as st
 from core import columns
 from core.explorer import groups
 from core.explorer.explorer import Answer, Explorer, Query
-from pages.parts import components, picker, picture_map
+from pages.parts import components, pickers, picture_map
 from pages.parts.words import column_name
 
 WAYS = {
@@ -66,7 +66,7 @@ def find_group(explorer: Explorer, code: str) -> Group:
     if kind == "words":
         count, _, words = rest.partition(":")
         if count.isdecimal() and 1 <= int(count) <= MOST_FOUND and words.strip():
-            found = picker.search(explorer.fingerprint, words, int(count), explorer)
+            found = pickers.search(explorer.fingerprint, words, int(count), explorer)
             return Group(table.index.isin(found), f"nearest to “{words}”")
     if kind == "ids":
         there, missing = groups.read_ids(rest, table.index)

@@ -7,7 +7,6 @@ import streamlit as st
 from core import numbers
 from core.answers import Answer, Query, Uncertainty
 from core.evidence import names, redrawn, untested
-from core.evidence.changes import calibration
 from core.evidence.evaluation import Calibration
 from core.evidence.groups import group_changes
 from core.evidence.left_out import group_members
@@ -77,17 +76,6 @@ def show_random(
     )
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def _calibration(
-    collection: str, version: int, method: str, measurement: str, _evidence: Evidence
-) -> Calibration | str:
-    """Return the calibration of a method, or why there is none; keyed by values."""
-    try:
-        return calibration(_evidence, method, measurement)
-    except (LookupError, ValueError) as error:
-        return sentence(error)
-
-
 def calibration_of(explorer: Explorer, lens: Lens) -> Calibration | str:
     """Return the map from a lens's predictions to changes, or why there is none."""
     found = trust.find_evidence(explorer)
@@ -96,7 +84,10 @@ def calibration_of(explorer: Explorer, lens: Lens) -> Calibration | str:
     if found.evidence is None:
         return found.why_not
     key = (explorer.fingerprint, found.version, lens.method, lens.measurement)
-    return _calibration(*key, found.evidence)
+    try:
+        return trust.calibrated(*key, found.evidence)
+    except (LookupError, ValueError) as error:
+        return sentence(error)
 
 
 def sized_by_retraining(

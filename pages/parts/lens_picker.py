@@ -1,6 +1,6 @@
 """Choosing how to ask: the lenses of a page's columns, their controls, presets.
 
-Not a page. Lenses live in the session and the link as one text (`pages.parts.link`):
+Lenses live in the session and the link as one text (`pages.parts.link`):
 codes joined by "~", each a method, a measurement where it counts, and a range of noise
 levels where it is not all, e.g. "ekfac.elbo.0-500". The region belongs to the picture.
 """

@@ -1,6 +1,6 @@
 """Showing answers: strips of pictures, details of one, agreement between lenses.
 
-Not a page. Every page that shows training pictures under a lens shares this.
+Every page that shows training pictures under a lens shares this.
 """
 
 from dataclasses import replace
@@ -211,9 +211,17 @@ def show_members(
 
 
 def show_chosen_detail(
-    explorer: Explorer, query: Query, answers: list[Answer], clicked: int | None
+    explorer: Explorer, query: Query, answers: list[Answer], *clicks: int | None
 ) -> None:
-    """Open the details of the picture that was clicked, or that the link names."""
+    """Open the details of the training image that was clicked, or that the link names.
+
+    Args:
+        explorer: The collection.
+        query: The image that was asked about.
+        answers: What is known of it.
+        clicks: Per part of the page what was clicked just now; the last one counts.
+    """
+    clicked = components.last_click(*clicks)
     if clicked is not None:
         st.session_state.detail = clicked
         link.write(explorer)

@@ -1,6 +1,6 @@
 """What is asked, in the session and in the address: a link opens the same view.
 
-Not a page. A `view` names the picture that is asked about and the part of it, as text,
+A `view` names the picture that is asked about and the part of it, as text,
 e.g. {"sample": "12", "region": "8,8,40,40"}. `lenses` names how it is asked, one code
 per column, e.g. "ekfac.elbo.0-500~clip". `detail` is the training picture whose details
 are open. `group` is the code of the training pictures that are left out

@@ -1,7 +1,4 @@
-"""The map of the training pictures, drawn around to choose some; pages share it.
-
-Not a page.
-"""
+"""The map of the training pictures, drawn around to choose some; pages share it."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """The app as a server: what is let in, how much is kept of it, and who may frame it.
 
-Not a page; `app.py` hands these parts to Streamlit. Streamlit itself bounds the size of
-one upload, and neither how many there are nor for how long they stay.
+`app.py` hands these parts to Streamlit, which itself bounds the size of one upload, and
+neither how many there are nor for how long they stay.
 """
 
 import asyncio

@@ -1,11 +1,10 @@
 """Taking an answer along: a report, a card, a table; every page with answers offers it.
 
-Not a page. Nothing is made before somebody clicks.
+Nothing is made before somebody clicks.
 """
 
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -14,7 +13,7 @@ from core.explorer.explorer import Explorer
 from core.files.texts import file_name, safe_csv
 from core.report import reading, report
 from core.report.card import card
-from pages.parts import trust
+from pages.parts import link, trust
 from pages.parts.words import heading
 
 # The app's own font, in the form in which Streamlit sends it to browsers.
@@ -24,13 +23,6 @@ FONTS = Path(st.__file__).parent / "static" / "static" / "media"
 def font() -> Path:
     """Return the font of the pages."""
     return next(FONTS.glob("SourceSansVF-Upright*.woff2"))
-
-
-def link() -> str:
-    """Return the address of this view, for somebody else."""
-    address = (st.context.url or "").split("?")[0]
-    values = st.query_params.to_dict()
-    return f"{address}?{urlencode(values)}" if address else ""
 
 
 def offer(
@@ -50,7 +42,7 @@ def offer(
     parts = [trust.part_of(explorer, answer) for answer in answers]
     today = datetime.now(UTC)
     made = f"{today.day} {today:%B %Y}"
-    address = link()  # a download is made outside the page's run
+    address = link.whole_address()  # a download is made outside the page's run
 
     def name(ending: str) -> str:
         return file_name("afterimage", explorer.name, query.key, ending=ending)

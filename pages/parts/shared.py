@@ -1,7 +1,4 @@
-"""What every page begins and ends with: navigation, the chosen collection, credits.
-
-Not a page.
-"""
+"""What every page begins and ends with: navigation, the chosen collection, credits."""
 
 import os
 from pathlib import Path

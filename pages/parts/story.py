@@ -1,6 +1,6 @@
 """The two-minute story: seven steps through the app, one line at the top of each page.
 
-Not a page. A step sets what is asked and goes to the page that shows it; a visitor may
+A step sets what is asked and goes to the page that shows it; a visitor may
 do anything in between. The line can be put away, and begun again from the sidebar.
 """
 

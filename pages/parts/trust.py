@@ -1,12 +1,14 @@
 """How far scores were tested by retraining: what there is, and the mark beside scores.
 
-Not a page. Evidence is read once for all visitors, and again when it changes.
+Evidence is read once for all visitors, and again when it changes.
 """
 
 from dataclasses import dataclass
 
 import streamlit as st
 
+from core.evidence.changes import calibration
+from core.evidence.evaluation import Calibration
 from core.evidence.stored import Evidence
 from core.evidence.trust import UNTESTED, Trust, lens_trust
 from core.explorer.explorer import Answer, Explorer, Lens
@@ -15,8 +17,8 @@ from pages.parts.words import sentence, text
 
 
 @dataclass(frozen=True)
-class Found:
-    """Evidence that was looked for.
+class Retraining:
+    """What retraining says of a collection's scores.
 
     Attributes:
         version: Changes with the evidence; names it in a cache, with the collection.
@@ -37,23 +39,34 @@ class Found:
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the evidence")
-def _read(collection: str, version: int, _explorer: Explorer) -> Found:
+def _read(collection: str, version: int, _explorer: Explorer) -> Retraining:
     """Return a collection's evidence; keyed by values."""
     try:
-        return Found(version, _explorer.evidence())
+        return Retraining(version, _explorer.evidence())
     except LookupError:
-        return Found(version, missing=True)
+        return Retraining(version, missing=True)
     except ValueError as error:
-        return Found(version, why_not=sentence(error))
+        return Retraining(version, why_not=sentence(error))
 
 
-def find_evidence(explorer: Explorer) -> Found:
+def find_evidence(explorer: Explorer) -> Retraining:
     """Return what retraining says of a collection's scores, if it says anything."""
     try:
         version = explorer.evidence_version()
     except ValueError as error:  # settings of another version of the program
-        return Found(0, why_not=sentence(error))
+        return Retraining(0, why_not=sentence(error))
     return _read(explorer.fingerprint, version, explorer)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def calibrated(
+    collection: str, version: int, method: str, measurement: str, _evidence: Evidence
+) -> Calibration:
+    """Return the map from a method's predicted changes to measured ones.
+
+    Keyed by values; evidence that allows none raises the errors of `calibration`.
+    """
+    return calibration(_evidence, method, measurement)
 
 
 @st.cache_data(max_entries=512, show_spinner=False)

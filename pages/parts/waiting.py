@@ -1,6 +1,6 @@
 """Waiting for the model: one queue for all visitors, progress, and a cancel.
 
-Not a page. A visitor has one job per slot, and every place of a page a slot of its own:
+A visitor has one job per slot, and every place of a page a slot of its own:
 what a page and a window on it wait for at once may be the same job, never the same
 slot. A slot that a page no longer asks for is left, and its job stops when no other
 slot and nobody else waits for it.

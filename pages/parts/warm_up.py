@@ -26,7 +26,7 @@ def _prepare_pages() -> None:
     from pages import parts
 
     start = time.monotonic()
-    for module in pkgutil.iter_modules(parts.__path__, f"{parts.__name__}."):
+    for module in pkgutil.walk_packages(parts.__path__, f"{parts.__name__}."):
         importlib.import_module(module.name)
     with suppress(LookupError, ValueError):  # said to the visitor who asks for it
         if explorer := parts.shared.open_early():

@@ -1,7 +1,4 @@
-"""Words on a page: what comes from data is shown as text, never read as Markdown.
-
-Not a page.
-"""
+"""Words on a page: what comes from data is shown as text, never read as Markdown."""
 
 import re
 

@@ -1,0 +1,206 @@
+"""The panel beside a page's content: the chosen image, its region, the way to another.
+
+Which image is chosen is a view (`pages.parts.link`).
+"""
+
+from dataclasses import dataclass
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from core.explorer.explorer import Explorer, Query
+from core.files import images
+from core.lenses import check_region, parse_region
+from pages.parts import components, link, pickers, shared
+from pages.parts.link import ask_about, change_view
+from pages.parts.views import find_query
+from pages.parts.words import heading, sentence, text
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The image that a page is about.
+
+    Attributes:
+        query: The picture.
+        region: Box in pixels of the picture that is asked about, None for all of it.
+        content: Where the page shows its content, beside the panel.
+    """
+
+    query: Query
+    region: tuple[int, int, int, int] | None
+    content: DeltaGenerator
+
+
+def show_panel(explorer: Explorer) -> Chosen:
+    """Show the picture and the ways to choose another; stop the page without one."""
+    view = link.current_view()
+    st.caption(
+        f"**{text(explorer.title)}** · {explorer.num_examples:,} training pictures · "
+        f"{text(explorer.device_name)}"
+    )
+    body = st.container()
+    shared.show_credits(explorer)  # below the body, also when the page stops early
+    with body:
+        left, right = st.columns([0.26, 0.74], gap="medium")
+    with left:
+        sample = st.container()
+        pickers.pick_query(explorer, view)
+    with right:
+        try:
+            query = find_query(explorer, view)
+            region = find_region(query, view)
+        except (LookupError, ValueError) as error:
+            st.info(sentence(error))
+            st.stop()
+    if query is None:
+        sample.skeleton(height=300)
+        st.stop()
+    with sample:
+        show_sample(explorer, query, region)
+    return Chosen(query, region, right)
+
+
+def find_region(
+    query: Query | None, view: dict[str, str]
+) -> tuple[int, int, int, int] | None:
+    """Return the region that a view names, None for the whole picture.
+
+    A `ValueError` holds the sentence to show where it is no region.
+    """
+    if query is None or "region" not in view:
+        return None
+    region = parse_region(view["region"])
+    check_region(region, query.pixels.shape[-1])
+    return region
+
+
+def show_sample(
+    explorer: Explorer, query: Query, region: tuple[int, int, int, int] | None
+) -> None:
+    """Show the picture that is asked about, and how to ask about a part of it."""
+    height, width = query.pixels.shape[-2:]
+    components.region(
+        images.data_uri(images.enlarged(images.png(query.pixels))),
+        query.description,
+        (width, height),
+        region,
+        "sample_region",
+        on_draw=lambda: set_region(st.session_state.sample_region.drawn),
+    )
+    title, *rest = query.description.split(" · ")
+    if query.drawn and query.drawing.guidance_scale != 1:
+        rest.append(f"guidance {query.drawing.guidance_scale:g}")
+    heading(title, " · ".join(rest))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        show_region_controls((width, height), region)
+        show_history(query)
+        show_link()
+    if not query.drawn:
+        offer_inversion(explorer, query)
+
+
+def set_region(box: list[int] | None) -> None:
+    """Ask about a box of the picture, or about all of it."""
+    if box is not None:
+        box = ",".join(str(int(side)) for side in box)
+    change_view(region=box)
+
+
+def show_region_controls(
+    size: tuple[int, int], region: tuple[int, int, int, int] | None
+) -> None:
+    """Say which part of the picture is asked about, with sliders to change it."""
+    width, height = size
+    x0, y0, x1, y1 = region or (0, 0, width, height)
+    st.session_state.across, st.session_state.down = (x0, x1), (y0, y1)
+    said = "Asked about: a part" if region else "Part of it"
+    with st.popover(
+        said,
+        icon=":material/crop:",
+        help="Ask about one part of the picture only. With a mouse, drag a box on "
+        "the picture; the sliders do the same.",
+    ):
+        st.slider(
+            "From left to right",
+            0,
+            width,
+            key="across",
+            on_change=region_from_sliders,
+            args=(size,),
+            help="Columns of pixels that are asked about",
+        )
+        st.slider(
+            "From top to bottom",
+            0,
+            height,
+            key="down",
+            on_change=region_from_sliders,
+            args=(size,),
+            help="Rows of pixels that are asked about",
+        )
+    if region:
+        st.button(
+            "All of it",
+            type="tertiary",
+            help="Ask about the whole picture again",
+            on_click=set_region,
+            args=(None,),
+        )
+
+
+def region_from_sliders(size: tuple[int, int]) -> None:
+    """Ask about the box that the sliders say, if it has any pixels."""
+    (x0, x1), (y0, y1) = st.session_state.across, st.session_state.down
+    if x0 == x1 or y0 == y1:
+        return
+    whole = (x0, y0, x1, y1) == (0, 0, *size)
+    set_region(None if whole else [x0, y0, x1, y1])
+
+
+def show_history(query: Query) -> None:
+    """Show the pictures that were asked about before, to go back to one."""
+    asked = link.remember(
+        lambda: images.data_uri(images.png(query.pixels)), query.description
+    )
+    with st.popover(
+        "Before",
+        icon=":material/history:",
+        help="Pictures that you asked about before; the browser’s back does the same",
+        disabled=len(asked) < 2,
+    ):
+        tiles = [
+            {"id": place, "src": one["src"], "alt": one["words"]}
+            for place, one in enumerate(asked)
+        ]
+        components.tiles(
+            [{"title": "Asked before", "tone": "neutral", "empty": "", "tiles": tiles}],
+            "asked_before",
+            layout="gallery",
+            columns=(4, 4),
+            chosen=0,
+            on_pick=lambda: ask_about(
+                st.session_state.asked[st.session_state.asked_before.picked]["view"]
+            ),
+        )
+
+
+def show_link() -> None:
+    """Show the address of this view, with a button that copies it."""
+    with st.popover(
+        "Link", icon=":material/link:", help="Opens this very view, on any machine"
+    ):
+        st.code(link.whole_address(), language=None, wrap_lines=True)
+
+
+def offer_inversion(explorer: Explorer, query: Query) -> None:
+    """Offer approximate sampling steps for a picture that the model did not draw."""
+    st.session_state.inverted = query.inverted
+    st.toggle(
+        "Approximate drawing steps",
+        key="inverted",
+        help=text(explorer.trajectory_note(query)),
+        on_change=lambda: change_view(
+            inverted="1" if st.session_state.inverted else None
+        ),
+    )

@@ -1,0 +1,220 @@
+"""The four ways to choose an image: gallery, new sample, upload, training image."""
+
+import hashlib
+
+import pandas as pd
+import streamlit as st
+
+from core.config import SAMPLERS
+from core.explorer.explorer import Explorer
+from core.files import images
+from pages.parts import components, link, served, waiting
+from pages.parts.link import ORIGINS, ask_about, ask_next
+from pages.parts.views import GUIDANCE, MAX_SEED, STEPS
+from pages.parts.words import column_name, sentence, text
+
+
+def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
+    """Show the four ways to choose a picture."""
+    origin = st.segmented_control(
+        "Where the picture comes from",
+        list(ORIGINS),
+        format_func=ORIGINS.get,
+        key="origin",
+        required=True,
+        label_visibility="collapsed",
+        width="stretch",
+        wrap=True,
+        help="Which picture to ask about",
+    )
+    choose = {
+        "sample": pick_from_gallery,
+        "seed": pick_by_seed,
+        "upload": pick_upload,
+        "example": pick_training_picture,
+    }
+    choose[origin](explorer, view)
+
+
+def pick_from_gallery(explorer: Explorer, view: dict[str, str]) -> None:
+    """Show the pictures that came with the collection."""
+    if explorer.gallery.empty:
+        st.caption("This collection has no gallery. Generate a picture instead.")
+        return
+    st.caption(f"{len(explorer.gallery)} pictures the model drew. Choose one.")
+    items = gallery_items(explorer.fingerprint, explorer)
+    strip = {"title": "Gallery", "tone": "neutral", "empty": "", "tiles": items}
+    components.tiles(
+        [strip],
+        "gallery",
+        layout="gallery",
+        columns=(6, 6),
+        chosen=link.number(view.get("sample", "")),
+        on_pick=lambda: ask_about({"sample": str(st.session_state.gallery.picked)}),
+    )
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def gallery_items(collection: str, _explorer: Explorer) -> list[dict]:
+    """Return the tiles of the gallery; keyed by the collection."""
+    files = _explorer.gallery_pngs()
+    return [
+        {
+            "id": int(sample),
+            "src": images.data_uri(files[int(sample)]),
+            "alt": f"Sample {sample}: {class_words(_explorer, row['label'])}, "
+            f"seed {row['seed']}",
+        }
+        for sample, row in _explorer.gallery.iterrows()
+    ]
+
+
+def class_words(explorer: Explorer, label: float) -> str:
+    """Return the class of a gallery row in words; NaN is none."""
+    return explorer.class_words(None if pd.isna(label) else int(label))
+
+
+def setting(view: dict[str, str], key: str, bounds: tuple, default: float) -> float:
+    """Return a number of the view to start a widget with, or the default."""
+    try:
+        value = type(default)(view.get(key, default))
+    except ValueError:
+        return default
+    return value if bounds[0] <= value <= bounds[1] else default
+
+
+def pick_class(explorer: Explorer, view: dict[str, str]) -> int | None:
+    """Show one choice per class column; return the class, None for any."""
+    table = explorer.classes
+    label = setting(view, "label", (0, len(table) - 1), -1)
+    chosen = {}
+    for column in table.columns:
+        values = [None, *sorted(table[column].unique())]
+        chosen[column] = st.selectbox(
+            text(column_name(explorer.name, column)),
+            values,
+            index=values.index(table.loc[label, column]) if label in table.index else 0,
+            format_func=lambda value: "any" if value is None else value or "(empty)",
+            help="The class that the model is told",
+        )
+    if None in chosen.values():
+        return None
+    matches = (table[list(chosen)] == pd.Series(chosen)).all(axis=1)
+    return int(table.index[matches][0]) if matches.any() else None
+
+
+def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
+    """Show the settings of a new picture."""
+    with st.form("generate", border=False):
+        label = pick_class(explorer, view)
+        seed = st.number_input(
+            "Seed",
+            min_value=0,
+            max_value=MAX_SEED,
+            value=setting(view, "seed", (0, MAX_SEED), 1184),
+            help="Equal seed, equal noise",
+        )
+        sampler = st.segmented_control(
+            "Sampler",
+            SAMPLERS,
+            format_func=str.upper,
+            default="ddpm" if view.get("sampler") == "ddpm" else "ddim",
+            required=True,
+            help="DDIM is quick and without chance; DDPM adds noise at every step",
+        )
+        steps = st.number_input(
+            "Steps",
+            *STEPS,
+            setting(view, "steps", STEPS, 50),
+            help="DDIM needs about 50, DDPM is at its best with all 1000",
+        )
+        guidance = st.slider(
+            "Guidance",
+            *GUIDANCE,
+            setting(view, "guidance", GUIDANCE, 2.0),
+            0.5,
+            help="How strictly the class is followed",
+        )
+        if len(explorer.classes.columns) > 1:
+            st.caption("A class is asked for once every choice above is made.")
+        if not st.form_submit_button("Generate and ask", type="primary"):
+            return
+    settings = {
+        "seed": str(seed),
+        "sampler": sampler,
+        "steps": str(steps),
+        "guidance": f"{guidance:g}",
+    }
+    ask_next(settings | ({} if label is None else {"label": str(label)}))
+
+
+def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
+    """Show the upload."""
+    with st.form("upload", border=False):
+        file = st.file_uploader(
+            "A picture: PNG, JPEG, WebP or another common kind",
+            key="file",
+            help="It is turned upright and made as small as the pictures that the "
+            "model knows. What is see-through becomes white; of an animation the first "
+            "frame is taken",
+        )
+        label = pick_class(explorer, {})
+        st.caption("It stays on this machine; a link to it does not hold it.")
+        if not st.form_submit_button("Ask about it", type="primary"):
+            return
+    if file is None:
+        st.info("Choose a picture first.")
+        return
+    data = file.getvalue()
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    served.uploads().keep(waiting.visitor(), digest, len(data), data)
+    ask_next({"upload": digest} | ({} if label is None else {"label": str(label)}))
+
+
+def pick_training_picture(explorer: Explorer, view: dict[str, str]) -> None:
+    """Show a search over the training pictures."""
+    words = st.text_input(
+        "Find a training picture",
+        placeholder="words, or its number",
+        key="search",
+        help="Words are matched with what the pictures show (CLIP)",
+    ).strip()
+    if not words:
+        st.caption("Which training pictures made another training picture likely?")
+        return
+    found = find_examples(explorer, words)
+    if not found:
+        st.info(f"Nothing found for “{text(words)}”. Try other words or a number.")
+        return
+    strip = {
+        "title": "Found",
+        "tone": "neutral",
+        "empty": "",
+        "tiles": [components.example_tile(explorer, example) for example in found],
+    }
+    components.tiles(
+        [strip],
+        "found",
+        layout="gallery",
+        columns=(4, 6),
+        chosen=link.number(view.get("example", "")),
+        on_pick=lambda: ask_about({"example": str(st.session_state.found.picked)}),
+    )
+
+
+def find_examples(explorer: Explorer, words: str) -> list[int]:
+    """Return the training pictures for some words, or the one with that number."""
+    example = link.number(words)
+    if example is not None:
+        return [example] if example in explorer.examples.table.index else []
+    try:
+        return search(explorer.fingerprint, words, 24, explorer)
+    except (LookupError, ValueError) as error:
+        st.info(sentence(error))
+        return []
+
+
+@st.cache_data(max_entries=256, show_spinner="Looking through the pictures")
+def search(collection: str, words: str, count: int, _explorer: Explorer) -> list[int]:
+    """Return the training pictures nearest to some words; keyed by values."""
+    return [example for example, _ in _explorer.search(words, count)]

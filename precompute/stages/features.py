@@ -103,19 +103,11 @@ def compute_rows(stage: MethodStage, kinds: list[str], rows: Rows) -> None:
     part, projection = rank_and_size(), stage.projection(kinds[0])
     draws = shared_draws(stage)
     x_0 = encode_all(stage.denoiser, stage.dataset)
-    remaining = rows.missing(part)
-    own, todo = sum(map(len, rows.chunks(part))), sum(map(len, remaining))
-    bar = Bar(total=own, desc=", ".join(kinds), initial=own - todo)
-    for positions in remaining:
+    for positions in rows.unfinished(part, ", ".join(kinds)):
         started, entries = time.time(), {}
         for position in positions:
             label = int(stage.dataset.labels[position])
-            prediction = predict(
-                stage.denoiser,
-                x_0[position],
-                label,
-                draws,
-            )
+            prediction = predict(stage.denoiser, x_0[position], label, draws)
             rotated = stage.basis.rotate(objective_gradients(stage, prediction, kinds))
             features = projection.apply(rotated).cpu()
             for kind, row, gradient in zip(kinds, features, rotated, strict=True):
@@ -127,8 +119,6 @@ def compute_rows(stage: MethodStage, kinds: list[str], rows: Rows) -> None:
         seconds = (time.time() - started) / len(positions)
         entries = {name: np.array(values) for name, values in entries.items()}
         rows.write(positions, **entries, seconds=seconds)
-        bar.update(len(positions))
-    bar.close()
 
 
 def objective_gradients(

@@ -20,8 +20,8 @@ from precompute.imports.described import class_columns, described
 from precompute.imports.selection import Selection
 from precompute.machinery.progress import Bar
 
-FEWEST = 4  # pictures that a collection needs
-CAPTIONS = ("title", "name", "artist", "label")  # shown under a picture, if there
+FEWEST = 4  # images that a collection needs
+CAPTIONS = ("title", "name", "artist", "label")  # shown under an image, if there
 
 
 def inspect_data(path: Path, selection: Selection) -> str:
@@ -45,13 +45,13 @@ def inspect_data(path: Path, selection: Selection) -> str:
 def data_settings(
     name: str, path: Path, selection: Selection, size: int, folder: Path
 ) -> tuple[DataConfig, Summary]:
-    """Bring the wanted pictures of a path into one file; return its settings.
+    """Bring the wanted images of a path into one file; return its settings.
 
     Errors of `find_source` and of the selection pass through.
 
     Args:
         name: Of the collection.
-        path: Where the pictures lie.
+        path: Where the images lie.
         selection: Which are wanted.
         size: Side in pixels of the square they are fitted into.
         folder: Where the file goes.
@@ -60,7 +60,7 @@ def data_settings(
         The settings, and what was seen on the way.
 
     Raises:
-        ValueError: If there are too few pictures.
+        ValueError: If there are too few images.
     """
     credits = None if selection.credits is None else read_credits(selection.credits)
     with opened(path) as inside:
@@ -112,9 +112,9 @@ def finished(
 
     Args:
         config: The settings.
-        summary: What was seen of the pictures.
+        summary: What was seen of the images.
         changes: As for `with_settings`.
-        first: Columns that are shown of a picture before all others.
+        first: Columns that are shown of an image before all others.
     """
     others = (column for column in CAPTIONS if column in summary.values)
     captions = (*first, *others)[:2]
@@ -148,18 +148,18 @@ def own_settings(
     changes: list[str],
     folder: Path,
 ) -> CollectionConfig:
-    """Return the settings of a collection of a user's own pictures, checked.
+    """Return the settings of a collection of a user's own images, checked.
 
-    All that can be is checked before a picture is read. Errors of the parts pass
+    All that can be is checked before an image is read. Errors of the parts pass
     through.
 
     Args:
         name: Of the collection.
-        path: Where the pictures lie.
+        path: Where the images lie.
         recipe: One of `RECIPES`.
-        selection: Which pictures are wanted.
+        selection: Which images are wanted.
         changes: As for `with_settings`, on top of the recipe.
-        folder: Where the pictures go.
+        folder: Where the images go.
     """
     check_name(name)
     data = DataConfig(image_size=recipe_size(recipe))
@@ -186,7 +186,7 @@ def make_own(
     changes: list[str],
     anew: bool = False,
 ) -> CollectionConfig:
-    """Return the settings of a new collection of a user's own pictures, and keep them.
+    """Return the settings of a new collection of a user's own images, and keep them.
 
     The same call again gives the same settings; a refused one keeps nothing. Arguments
     and errors are those of `own_settings`, and of `check_free` unless `anew`.

@@ -103,9 +103,9 @@ def import_model(
 
     Args:
         saved: Where the model lies, with the LoRA, if any, that was trained on the
-            pictures.
+            images.
         name: Of the collection.
-        path: Where the pictures lie that the model was trained on.
+        path: Where the images lie that the model was trained on.
         selection: Which of them.
         changes: As for `with_settings`.
     """
@@ -129,7 +129,7 @@ def _imported(
     """Return what `import_model` does, its files in a folder of their own.
 
     Raises:
-        ValueError: If the pictures do not have the model's classes.
+        ValueError: If the images do not have the model's classes.
     """
     denoiser = read_pipeline(saved)
     conditional = isinstance(denoiser.unet, TextConditioned)

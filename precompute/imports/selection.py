@@ -13,11 +13,11 @@ from core.data.sources.records import read_index
 
 @dataclass(frozen=True)
 class Prompts:
-    """What texts a text-to-image model was shown its pictures with.
+    """What texts a text-to-image model was shown its images with.
 
     Attributes:
         column: That holds them; "" takes the first of `TEXTS` that is there.
-        other: The text of pictures that have none.
+        other: The text of images that have none.
     """
 
     column: str = ""
@@ -27,7 +27,7 @@ class Prompts:
         """Yield records with their text as `caption`.
 
         Raises:
-            ValueError: If no picture has a text and none is given for all.
+            ValueError: If no image has a text and none is given for all.
         """
         columns = (self.column,) if self.column else TEXTS
         seen, has_text = set(), bool(self.other)
@@ -54,7 +54,7 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which pictures of a source are wanted.
+    """Which images of a source are wanted.
 
     Attributes:
         split: "train", "validation", "test" or "all"; None for the one that the path is

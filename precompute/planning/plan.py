@@ -134,7 +134,7 @@ def plan(
         config: The collection.
         work: Folder of unfinished work; a model that is trained there costs nothing.
         device: Where it would be computed.
-        dataset: Its pictures; None loads them.
+        dataset: Its images; None loads them.
     """
     dataset = load_dataset(config.data) if dataset is None else dataset
     check_classes(config, len(dataset.class_names))

@@ -85,7 +85,7 @@ def recoded(index: GradientIndex, folder: Path, bits: int) -> GradientIndex:
 
 
 def gradient_bytes(explorer: Explorer) -> dict[str, float]:
-    """Return the bytes per training picture of each way to keep its gradient."""
+    """Return the bytes per training image of each way to keep its gradient."""
     sketched = explorer.engine.scoring.sketched
     sizes = {"sketch": sketched.bits.shape[1] + sketched.scales.itemsize}
     indexed = explorer.engine.scoring.indexed

@@ -110,7 +110,7 @@ def check_samples(explorer: Explorer, samples: dict[str, torch.Tensor]) -> None:
     """Refuse a collection whose gallery is not what was measured.
 
     Raises:
-        ValueError: If the pictures differ.
+        ValueError: If the images differ.
     """
     for sample_id, x_0 in enumerate(samples["x_0"].numpy()):
         query = explorer.query_from_gallery(sample_id)

@@ -52,7 +52,7 @@ def recipe(
 
     Raises:
         ValueError: If the full model was trained elsewhere, or went on from weights
-            that saw every picture.
+            that saw every image.
     """
     settings = config.train
     if settings.imported:
@@ -80,14 +80,14 @@ def recipe(
 
 @dataclass(frozen=True)
 class Job:
-    """A model to be trained on a part of the pictures.
+    """A model to be trained on a part of the images.
 
     Attributes:
         path: The file to make.
-        kept: Which pictures it is trained on, shape (N,), bool.
+        kept: Which images it is trained on, shape (N,), bool.
         keys: What its seed depends on besides the collection's.
         why: Facts that say why these were kept, for its file.
-        steps: Share of the full training's steps. None is that of the pictures: each is
+        steps: Share of the full training's steps. None is that of the images: each is
             seen as often as in the full training, as in the paper's LDS. Where few are
             left out the paper keeps all steps; here random removals are as short, and
             are what others are compared with. With `train.common_draws` it is all
@@ -202,7 +202,7 @@ def subset_jobs(
 def disjoint_jobs(
     config: CollectionConfig, settings: DisjointConfig, num_examples: int, folder: Path
 ) -> list[Job]:
-    """Return two models for each size, on parts that share no picture.
+    """Return two models for each size, on parts that share no image.
 
     A larger part holds the smaller ones of its side.
 
@@ -234,9 +234,9 @@ def removal_jobs(
     evidence: Evidence,
     folder: Path,
 ) -> list[Job]:
-    """Return models without the pictures that matter most for a sample (App. J.7).
+    """Return models without the images that matter most for a sample (App. J.7).
 
-    Beside them, models without as many random pictures, and one without none missing.
+    Beside them, models without as many random images, and one with every image.
     All of one seed number start from the same weights.
     """
     return [
@@ -255,7 +255,7 @@ def _removal_job(
     kept: np.ndarray,
     anew: bool = False,
 ) -> Job:
-    """Return a model without some pictures, named by why; as in `Evidence.measured`."""
+    """Return a model without some images, named by why; as in `Evidence.measured`."""
     why = {"method": method, "fraction": fraction, "about": about, "seed": seed}
     name = "-".join(["removed", *map(str, why.values())])
     if "=" in method:  # a group's name, which can be any text
@@ -314,17 +314,17 @@ def group_jobs(
     dataset: Dataset,
     folder: Path,
 ) -> list[Job]:
-    """Return a model with every picture, one without each group, and controls.
+    """Return a model with every image, one without each group, and controls.
 
-    The controls leave out as many random pictures: their training is as short as that
+    The controls leave out as many random images: their training is as short as that
     without the group. All start from the same random weights, also where the full model
-    went on from others, which saw every picture: so they are compared with each other.
+    went on from others, which saw every image: so they are compared with each other.
 
     Args:
         config: The full model's settings.
         settings: How many controls there are of each size.
         groups: As `named_groups` returns them.
-        dataset: All pictures.
+        dataset: All images.
         folder: Where the files lie.
 
     Raises:

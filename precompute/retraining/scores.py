@@ -105,7 +105,7 @@ def asked_lenses(explorer: Explorer) -> list[Asked]:
 def score_samples(
     explorer: Explorer, settings: MeasureConfig, folder: Path
 ) -> pd.DataFrame:
-    """Return the scores of all pictures for each sample under each lens.
+    """Return the scores of all images for each sample under each lens.
 
     Sample by sample, so that lenses share what they have in common.
 

@@ -32,12 +32,12 @@ def retrain_jobs(
 
     Args:
         config: The full model's settings.
-        dataset: All pictures.
+        dataset: All images.
         jobs: In the order to do them.
         part: (number of this process, number of processes).
         device: Where to compute.
         together: How many models are trained at once, if they keep equally many
-            pictures and follow each other.
+            images and follow each other.
     """
     number, size = part
     jobs = jobs[number::size]
@@ -58,9 +58,9 @@ def retrain_jobs(
 def retrain(
     config: CollectionConfig, dataset: Dataset, job: Job, device: str = "cpu"
 ) -> Path:
-    """Return a job's file, training on the pictures it keeps unless that is done.
+    """Return a job's file, training on the images it keeps unless that is done.
 
-    A file there that was made from other pictures or settings is refused.
+    A file there that was made from other images or settings is refused.
     """
     if job.path.exists():
         check_facts(job.path, job.facts(config))
@@ -78,7 +78,7 @@ def retrain(
 def retrain_together(
     config: CollectionConfig, dataset: Dataset, jobs: list[Job], device: str
 ) -> None:
-    """Do jobs that keep equally many pictures, all at once, unless they are done.
+    """Do jobs that keep equally many images, all at once, unless they are done.
 
     What was trained in other company differs in its last bits, so that no file which is
     there is written anew.
@@ -109,7 +109,7 @@ def retrain_together(
 def unfinished(settings: CollectionConfig, jobs: list[Job], name: str) -> Workspace:
     """Return where jobs that are trained at once leave their checkpoints.
 
-    Its name tells which pictures they keep: with others, a training starts afresh.
+    Its name tells which images they keep: with others, a training starts afresh.
     """
     kept = np.packbits(np.stack([job.kept for job in jobs]), axis=1)
     digits = hashlib.sha256(kept.tobytes()).hexdigest()[:12]

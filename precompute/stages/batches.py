@@ -23,7 +23,7 @@ class Batch:
     """What one training step sees.
 
     Attributes:
-        index: Positions of the pictures, shape (B,).
+        index: Positions of the images, shape (B,).
         timesteps: Shape (B,).
         noise: Shape (B, C, H, W).
         drop: Whose label is dropped, or which part of it, shape (B,).

@@ -2,7 +2,7 @@
 
 No pretrained weights ship with the project, so this is the model behind "similar" when
 the machine has no other: it has seen only the Glyphs drawings and their Unicode names.
-Four houses drew the same subjects; a text is therefore true of several pictures of a
+Four houses drew the same subjects; a text is therefore true of several images of a
 batch, and the contrastive loss spreads its target over all of them.
 """
 
@@ -54,8 +54,8 @@ GLYPHS_CLIP_CONFIG = {
     "preprocess_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]},
 }
 
-# What a training text may look like. None names the house that drew the picture: when a
-# quarter of the texts did, nearest pictures shared the house rather than the subject.
+# What a training text may look like. None names the house that drew the image: when a
+# quarter of the texts did, nearest images shared the house rather than the subject.
 TEMPLATES = (
     "{name}",
     "a {name}",
@@ -96,7 +96,7 @@ def train_clip(
         device: Where to compute.
         dataset: Images with `style`, `name`, `group` and `subgroup` as metadata; None
             means all Glyphs.
-        config: Sizes of the model and preparation of its pictures.
+        config: Sizes of the model and preparation of its images.
         checkpoint_every: Steps between checkpoints.
 
     Returns:
@@ -184,7 +184,7 @@ def _pick_pictures(
     count: int,
     generator: torch.Generator,
 ) -> np.ndarray:
-    """Return row numbers: up to `count` pictures of each name, by random houses."""
+    """Return row numbers: up to `count` images of each name, by random houses."""
     picked = []
     for name in names.tolist():
         rows = pictures_by_name[name]
@@ -194,7 +194,7 @@ def _pick_pictures(
 
 
 def describe(rows: pd.DataFrame, generator: torch.Generator) -> list[str]:
-    """Return a random true text for each picture."""
+    """Return a random true text for each image."""
     choices = torch.randint(len(TEMPLATES), (len(rows),), generator=generator)
     return [
         TEMPLATES[choice].format(
@@ -205,7 +205,7 @@ def describe(rows: pd.DataFrame, generator: torch.Generator) -> list[str]:
 
 
 def true_pairs(rows: pd.DataFrame) -> Tensor:
-    """Return which text (column) is true of which picture (row), shape (B, B), bool."""
+    """Return which text (column) is true of which image (row), shape (B, B), bool."""
     name = torch.from_numpy(pd.factorize(rows["name"])[0])
     return name[:, None] == name
 
@@ -221,7 +221,7 @@ def contrastive_loss(
         images: Unit embeddings, shape (B, D).
         texts: Unit embeddings, shape (B, D).
         scale: Inverse temperature.
-        true: Which text is true of which picture, shape (B, B), bool, none empty.
+        true: Which text is true of which image, shape (B, B), bool, none empty.
 
     Returns:
         Mean cross entropy of both directions, in nats.
@@ -234,23 +234,23 @@ def contrastive_loss(
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the pictures, each moved, scaled and recoloured a little, on white.
+    """Return the images, each moved, scaled and recoloured a little, on white.
 
-    Pictures are not mirrored, because names say left and right.
+    Images are not mirrored, because names say left and right.
 
     Args:
-        images: Pictures in [0, 1], shape (B, C, H, W).
+        images: Images in [0, 1], shape (B, C, H, W).
         generator: Source of every number drawn.
 
     Returns:
-        Pictures in [0, 1], shape (B, C, H, W).
+        Images in [0, 1], shape (B, C, H, W).
     """
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
         return low + (high - low) * torch.rand(len(images), *shape, generator=generator)
 
     placement = torch.zeros(len(images), 2, 3)
-    placement[:, 0, 0] = uniform(0.9, 1.25)  # above 1: the picture gets smaller
+    placement[:, 0, 0] = uniform(0.9, 1.25)  # above 1: the image gets smaller
     placement[:, 1, 1] = placement[:, 0, 0]
     placement[:, :, 2] = uniform(-0.12, 0.12, 2)  # of half the width
     grid = F.affine_grid(placement, list(images.shape), align_corners=False)

@@ -1,6 +1,6 @@
 """How much of the scores do compressed gradients keep, and what do they cost?
 
-Scores of some training pictures for some samples, from float32 gradients and from every
+Scores of some training images for some samples, from float32 gradients and from every
 format of `precompute.stages.formats` made of the same gradients: Spearman, Pearson,
 top-10 overlap, bytes per example, seconds per query. Also checks what the paper says of
 its own two compressions (App. F).

@@ -85,7 +85,7 @@ def gradient_stage(
     curvature: Curvature,
     workspace: Workspace,
 ) -> GradientStage:
-    """Return the stage: shared draws and encoded pictures, on the model's device.
+    """Return the stage: shared draws and encoded images, on the model's device.
 
     How often each timestep is drawn is measured once and kept in the workspace.
     """

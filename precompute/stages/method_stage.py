@@ -144,7 +144,7 @@ def open_stage(
     Errors of `core.scores.beside` pass through.
 
     Raises:
-        ValueError: If the data set holds other pictures than the collection.
+        ValueError: If the data set holds other images than the collection.
     """
     with Collection(find_collection(root, name)) as collection:
         recorded = collection.meta("settings")

@@ -1,4 +1,4 @@
-"""How often each timestep should be drawn, measured on a few training pictures.
+"""How often each timestep should be drawn, measured on a few training images.
 
 The least noisy of all unbiased estimates draws a timestep in proportion to the standard
 deviation of what it contributes (Neyman allocation). What counts here is the noise of
@@ -32,7 +32,7 @@ def timestep_proposal(
 ) -> Tensor:
     """Return the probability of each timestep that makes scores least noisy, (T,).
 
-    Some training pictures are the queries, others are scored by one antithetic pair of
+    Some training images are the queries, others are scored by one antithetic pair of
     draws in each band of timesteps.
 
     Args:
@@ -42,7 +42,7 @@ def timestep_proposal(
         x_0: Clean training examples, shape (N, C, H, W).
         labels: Classes, shape (N,).
         seed: The collection's seed.
-        flip: Whether the model was trained on mirrored pictures.
+        flip: Whether the model was trained on mirrored images.
     """
     order = torch.randperm(len(x_0), generator=keyed_generator(seed, "pilot pictures"))
     order = order[: NUM_QUERIES + NUM_PICTURES].tolist()
@@ -88,7 +88,7 @@ def proposal_of_scores(scores: Tensor, num_train_timesteps: int) -> Tensor:
     """Return the probability of each timestep from scores per band.
 
     Args:
-        scores: Shape (pictures, bands, queries), bands of equal width.
+        scores: Shape (images, bands, queries), bands of equal width.
         num_train_timesteps: T.
 
     Returns:

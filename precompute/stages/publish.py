@@ -50,7 +50,7 @@ PACKAGES = ("torch", "diffusers", "curvlinops-for-pytorch", "open_clip_torch", "
 
 
 def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
-    """Embed the pictures, assess the scores, and write the collection file."""
+    """Embed the images, assess the scores, and write the collection file."""
     dataset, stage = made.model.dataset, made.stage
     rows, queries, statistics = made.rows, made.queries, made.statistics
     clip_model = load_clip(device=str(stage.denoiser.device))
@@ -170,7 +170,7 @@ def machine(stage: GradientStage) -> str:
 
 
 def put_examples(writer: CollectionWriter, dataset: Dataset) -> None:
-    """Store the pictures with their metadata and classes."""
+    """Store the images with their metadata and classes."""
     writer.put_classes(dataset.class_names)
     facts = dataset.metadata.drop(columns="id").to_dict("records")
     writer.put_examples(dataset.ids, dataset.labels, dataset.encoded, facts)

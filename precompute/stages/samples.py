@@ -100,7 +100,7 @@ def draw(
 
 
 def decoded(denoiser: Denoiser, x_0: Tensor) -> np.ndarray:
-    """Return the pictures of clean examples, uint8, shape (B, C, H, W)."""
+    """Return the images of clean examples, uint8, shape (B, C, H, W)."""
     parts = [denoiser.decode(part.to(denoiser.device)) for part in x_0.split(BATCH)]
     return np.concatenate([to_pixels(part) for part in parts])
 
@@ -108,7 +108,7 @@ def decoded(denoiser: Denoiser, x_0: Tensor) -> np.ndarray:
 def choose_seeds(
     config: CollectionConfig, denoiser: Denoiser, dataset: Dataset, workspace: Workspace
 ) -> list[int]:
-    """Return the seeds of the gallery: those whose pictures look most like drawings.
+    """Return the seeds of the gallery: those whose images look most like drawings.
 
     A candidate's label is its seed modulo the number of classes; `typicality` decides
     and `best_spread` sees to variety. Drawing resumes after the last whole batch.
@@ -130,7 +130,7 @@ def choose_seeds(
 def typicality(
     pixels: np.ndarray, dataset: Dataset, device: torch.device
 ) -> np.ndarray:
-    """Return each picture's mean CLIP similarity to its three nearest training ones.
+    """Return each image's mean CLIP similarity to its three nearest training ones.
 
     Args:
         pixels: uint8, shape (B, C, H, W).

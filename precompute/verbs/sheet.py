@@ -1,4 +1,4 @@
-"""`sheet`: a collection's gallery beside as many training images, on one picture."""
+"""`sheet`: a collection's gallery beside as many training images, on one sheet."""
 
 import argparse
 import io

@@ -14,6 +14,7 @@ from core.evidence.collapse import collapse_table
 from core.evidence.damping import damping_table
 from core.evidence.groups import group_table
 from core.evidence.lds import lds_table, sample_table
+from core.evidence.paired import paired_table
 from core.evidence.removal import removal_table
 from core.evidence.stored import (
     Evidence,
@@ -23,6 +24,7 @@ from core.evidence.timesteps import observations_table, timestep_table
 TABLES: dict[str, Callable[[Evidence, str], pd.DataFrame]] = {
     "lds": lds_table,
     "samples": sample_table,
+    "paired": paired_table,
     "damping": damping_table,
     "ablation": ablation_table,
     "calibration": calibration_table,

@@ -14,6 +14,7 @@ from core.evidence.collapse import collapse_table
 from core.evidence.damping import damping_table
 from core.evidence.groups import group_table
 from core.evidence.lds import lds_table, sample_table
+from core.evidence.own_group import own_group_table
 from core.evidence.paired import paired_table
 from core.evidence.removal import removal_table
 from core.evidence.stored import (
@@ -34,6 +35,7 @@ TABLES: dict[str, Callable[[Evidence, str], pd.DataFrame]] = {
     "observations": observations_table,
     "collapse": collapse_table,
     "groups": group_table,
+    "own-group": own_group_table,
 }
 
 

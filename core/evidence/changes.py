@@ -38,8 +38,11 @@ def calibration_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
     `error` is the root mean square left on subsets that were held out, `spread` that of
     the changes themselves, `half_width` half of the interval that covers nine of ten.
+    `explained` is the share of the variance that is predicted, its error is over the
+    subsets: all from many splits into subsets that are held out and others.
     """
-    columns = ["method", "error", "spread", "explained", "half_width", "knots"]
+    columns = ["method", "error", "spread", "explained", "explained_error"]
+    columns += ["half_width", "knots"]
     rows = []
     for method, _ in default_rows(evidence, measurement):
         found = calibration(evidence, method, measurement)
@@ -103,7 +106,10 @@ def change_finding(found: Calibration, method: str, measurement: str) -> str:
         f"misses it by {minus(f'{found.spread:.3g}')}. "
     )
     if found.explained > 0:
-        said += f"That explains {found.explained:.0%} of the variance. "
+        said += (
+            f"That explains {found.explained:.0%} ± {found.explained_error:.0%} of the "
+            "variance. "
+        )
     else:
         said += "So it predicts the size of a change no better than nothing does. "
     width = minus(f"{found.half_width:.3g}")

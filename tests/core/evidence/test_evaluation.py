@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
+from sklearn.isotonic import IsotonicRegression
 
 from core.evidence.evaluation import (
+    CALIBRATION_FOLDS,
+    CALIBRATION_SPLITS,
     calibrate,
     lds,
     mean_and_error,
@@ -16,6 +19,7 @@ from core.evidence.evaluation import (
 )
 from core.measure.draws import keyed_generator, subset_mask, subset_masks
 from core.scores.influence import centred
+from core.seeds import keyed_seed
 from tests.core.scores.test_influence import Ridge
 
 
@@ -145,6 +149,38 @@ def test_calibration_of_noise_explains_nothing(rng):
     """Held-out error shows that a map of unrelated numbers is worth nothing."""
     found = calibrate(rng.normal(size=(20, 32)), rng.normal(size=(20, 32)))
     assert found.explained < 0.02
+
+
+def test_explained_is_that_of_a_loop_over_splits_and_its_error_that_of_repeats(rng):
+    """scikit-learn fits each split's map; sixty data sets tell what the error is."""
+    shape = (6, 16)
+    explained, errors = [], []
+    for _ in range(60):
+        predicted = rng.normal(size=shape)
+        measured = 0.7 * predicted + rng.normal(size=shape)
+        found = calibrate(predicted, measured)
+        explained.append(found.explained)
+        errors.append(found.explained_error)
+    assert np.std(explained) == pytest.approx(np.mean(errors), rel=0.35)
+
+    left = whole = 0
+    for number in range(CALIBRATION_SPLITS):
+        seed = keyed_seed(0, "calibration split", number)
+        part = np.random.default_rng(seed).permutation(16) % CALIBRATION_FOLDS
+        for fold in range(CALIBRATION_FOLDS):
+            seen = part != fold
+            x_mean = predicted[:, seen].mean(1, keepdims=True)
+            y_mean = measured[:, seen].mean(1, keepdims=True)
+            model = IsotonicRegression(out_of_bounds="clip")
+            model.fit(
+                (predicted[:, seen] - x_mean).ravel(),
+                (measured[:, seen] - y_mean).ravel(),
+            )
+            change = measured[:, ~seen] - y_mean
+            hit = model.predict((predicted[:, ~seen] - x_mean).ravel())
+            left += np.square(change.ravel() - hit).sum()
+            whole += np.square(change).sum()
+    assert found.explained == pytest.approx(1 - left / whole, abs=0.01)
 
 
 def test_calibration_needs_subsets_to_hold_out():

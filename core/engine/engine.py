@@ -294,6 +294,8 @@ class Engine:
                 return self._by_steps(query, lens, edges, progress)
             wanted = on_half if early is not None and quick else None
             measured = self.gradients(query, lens, edges, progress, wanted)
+            if edges is not None:  # each is a question about a band
+                lens = replace(lens, timesteps=(edges[0], edges[-1]))
             found = self.scoring.scores(
                 lens,
                 [one.folds for one in measured],

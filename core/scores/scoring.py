@@ -9,7 +9,7 @@ its entry in `core.methods`. Knows nothing of images: what is measured came befo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pkgutil import resolve_name
 
@@ -32,6 +32,7 @@ from core.scores.beside import open_index
 from core.scores.errors import (
     ErrorModel,
     errors_path,
+    question_kind,
     read_model,
     typical_model,
 )
@@ -273,7 +274,7 @@ class Scoring:
         found = linear_scores(
             [self.preconditioned(one, lens) for one in folds],
             self.gradients(lens),
-            self.noise,
+            replace(self.noise, kind=question_kind(lens)),
             on_rows,
             method.centred,
         )

@@ -16,6 +16,7 @@ from torch import Tensor
 from core.index.full import GradientIndex, balance
 from core.index.gpu import DeviceIndex
 from core.index.sketch import Sketch, packed_products
+from core.lenses import Lens
 from core.scores.errors import Asked, ErrorModel, Law
 from core.scores.method_files import MethodFile
 
@@ -185,6 +186,7 @@ class Noise:
         level: Of each example's noise relative to the average, shape (N,).
         lengths: Of the whitened training gradients, shape (N,).
         model: How errors grow with the scores.
+        kind: Of the question, see `core.scores.errors.question_kind`.
     """
 
     deviation: Tensor
@@ -192,6 +194,7 @@ class Noise:
     level: np.ndarray
     lengths: np.ndarray
     model: ErrorModel
+    kind: str = Lens.measurement
 
     def asked(self, folds: Tensor) -> Asked:
         """Return what of a question decides its errors.
@@ -213,4 +216,5 @@ class Noise:
     def variance(self, folds: Tensor, scores: np.ndarray) -> np.ndarray:
         """Return the variance that both kinds of draws leave in scores (N,)."""
         asked = self.asked(folds)
-        return self.model.variance(scores, asked, self.level, self.lengths)
+        images = self.level, self.lengths
+        return self.model.variance(scores, asked, *images, self.kind)

@@ -77,11 +77,17 @@ def main() -> None:
     parser.add_argument("--queries", type=int, help="samples, for errors")
     parser.add_argument("--repeats", type=int, help="of all draws, for errors")
     parser.add_argument("--before", type=Path, help="an older checkout, for waits")
+    parser.add_argument(
+        "--sizes", action="store_true", help="try other sketches, too, for errors"
+    )
     options = parser.parse_args()
     if options.name == "cifar":
         result = run_cifar(options)
     else:
-        names = {"errors": ("queries", "repeats"), "waits": ("before", "repeats")}
+        names = {
+            "errors": ("queries", "repeats", "sizes"),
+            "waits": ("before", "repeats"),
+        }
         names = names.get(options.name, ())
         more = {name: getattr(options, name) for name in names}
         more = {name: value for name, value in more.items() if value is not None}

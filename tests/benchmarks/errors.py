@@ -12,10 +12,12 @@ from pathlib import Path
 
 from core.config import DATA_DIR
 from core.explorer.explorer import Explorer, Lens, open_explorer
-from precompute.stages.repeats import Trial, compared
+from core.index.sketch import BLOCK
+from precompute.stages.repeats import TESTED, Trial, compared
 from tests.benchmarks import machine
 
 QUERIES, REPEATS = 8, 10
+FACTORS = (2, 4, 8)  # sketches larger than the collection's, to say what they would buy
 
 
 def lenses(explorer: Explorer) -> tuple[Lens, ...]:
@@ -46,6 +48,7 @@ def run(
     queries: int = QUERIES,
     repeats: int = REPEATS,
     work: Path | None = None,
+    sizes: bool = False,
 ) -> dict:
     """Return coverage and real over printed error, by kind of answer.
 
@@ -55,10 +58,16 @@ def run(
         queries: Samples, spread over the gallery.
         repeats: Of the draws of the queries and of the training gradients each.
         work: Folder of unfinished work; None for `data/work`.
+        sizes: Whether to try sketches of other sizes, too; it takes twice as long.
     """
     started = time.time()
     explorer = open_explorer(collection, root)
-    trial = Trial(lenses(explorer), queries, repeats)
+    own = explorer.config.gradients.sketch_dim
+    count = -(-explorer.engine.basis.layout.num_params // BLOCK) * BLOCK
+    larger = (own * factor for factor in FACTORS if own * factor < count)
+    dims = (*larger, count) if sizes else ()
+    # Of the samples that tell nothing of the errors that are printed.
+    trial = Trial(lenses(explorer), 2 * queries, repeats, dims, half=TESTED)
     found = compared(explorer, work or DATA_DIR / "work", trial)
     explorer.close()
     lines = [
@@ -70,6 +79,10 @@ def run(
     lines += [
         f"asked again with all noise new, {form}: Spearman {value:.3f}"
         for form, value in found["agreement"].items()
+    ]
+    lines += [
+        f"the same by a sketch of {size} bytes an image: Spearman {value:.3f}"
+        for size, value in found["sizes"].items()
     ]
     seconds = round(time.time() - started, 1)
     facts = {"collection": collection, **machine.facts(), "seconds": seconds}

@@ -186,7 +186,7 @@ def test_no_flipped_bit_of_a_table_is_believed(tmp_path):
 # Which modules may open files by these calls: the doors, and what reads files that lie
 # beside no collection (sets to import, rows and models of unfinished work).
 DOORS = {
-    "shard_path": {"store.py", "beside.py", "explorer.py", "gradients.py"},
+    "shard_path": {"store.py", "beside.py", "facts.py", "gradients.py"},
     "load_file": {"tensor_files.py"},
     "fromfile": {"full.py"},
     "memmap": {"full.py", "batches.py"},

@@ -27,8 +27,8 @@ def flattened(values: dict, prefix: str = "") -> list[tuple[str, str]]:
             rows += flattened(value, f"{prefix}{name}.")
         else:
             flat = isinstance(value, list) and not any(map(is_nested, value))
-            said = ", ".join(map(str, value)) if flat else str(value)
-            rows.append((prefix + name, said))
+            words = ", ".join(map(str, value)) if flat else str(value)
+            rows.append((prefix + name, words))
     return rows
 
 
@@ -72,10 +72,10 @@ def show_cost(costs: dict[str, float]) -> None:
         return
     costs = {stage: seconds for stage, seconds in costs.items() if seconds > 0}
     total = sum(costs.values())
-    said = f"{duration(total)} in all, once; asking needs none of it again."
+    words = f"{duration(total)} in all, once; asking needs none of it again."
     if "train" not in costs:
-        said += " The model came trained."
-    st.caption(said)
+        words += " The model came trained."
+    st.caption(words)
     frame = pd.DataFrame({
         "stage": list(costs),
         "time": [duration(seconds) for seconds in costs.values()],
@@ -215,8 +215,8 @@ def show_art(explorer: Explorer) -> None:
     table = explorer.examples.table
     if "license" in table.columns:
         counts = table["license"].value_counts()
-        said = (f"{text(name)}: {count:,} pictures" for name, count in counts.items())
-        st.caption(" · ".join(said))
+        words = (f"{text(name)}: {count:,} pictures" for name, count in counts.items())
+        st.caption(" · ".join(words))
     notice = DATA_DIR / "NOTICE.md"
     if notice.exists():
         with st.expander("Notices and licences in full"):
@@ -301,12 +301,12 @@ def show_adding(explorer: Explorer) -> None:
 def show_running() -> None:
     """Show how far the commands are that make collections here, if there are any."""
     for one in running(shared.root()):
-        said = f"**{text(one.collection)}** · {text(one.stage or one.verb)}"
+        words = f"**{text(one.collection)}** · {text(one.stage or one.verb)}"
         if one.total:
-            said += f" · {one.done:,} of {one.total:,}"
+            words += f" · {one.done:,} of {one.total:,}"
         if one.seconds_left is not None:
-            said += f" · about {duration(max(one.seconds_left, 1))} left of this step"
-        st.progress(one.fraction, f"Being made: {said}")
+            words += f" · about {duration(max(one.seconds_left, 1))} left of this step"
+        st.progress(one.fraction, f"Being made: {words}")
 
 
 show_running()

@@ -23,17 +23,17 @@ from pages.parts.evidence.card import Basis, card
 from pages.parts.words import how_to_read, sentence, text
 
 
-def show_untested(explorer: Explorer, found: trust.Retraining) -> None:
+def show_untested(explorer: Explorer, retraining: trust.Retraining) -> None:
     """Say what was not measured and how to do it, show what was, and stop the page."""
-    if found.untested:
-        said = untested.untested_finding(explorer.config)
-        st.info(sentence(LookupError(said)))
+    if retraining.untested:
+        finding = untested.untested_finding(explorer.config)
+        st.info(sentence(LookupError(finding)))
     else:
-        st.info(found.why_not)
-    if found.evidence is not None:
-        show_basis(explorer, found.evidence)
-        card(st, groups.show_groups, choose(explorer, found))
-    elif found.untested and not explorer.config.train.imported:
+        st.info(retraining.why_not)
+    if retraining.evidence is not None:
+        show_basis(explorer, retraining.evidence)
+        card(st, groups.show_groups, choose(explorer, retraining))
+    elif retraining.untested and not explorer.config.train.imported:
         st.markdown("What leaving out whole groups does can be measured here:")
         groups.show_group_commands(explorer, add=False)
     with st.container(border=True):
@@ -59,9 +59,9 @@ def show_basis(explorer: Explorer, evidence: Evidence) -> None:
     )
 
 
-def choose(explorer: Explorer, found: trust.Retraining) -> Basis:
+def choose(explorer: Explorer, retraining: trust.Retraining) -> Basis:
     """Show what was measured; return what all cards are about."""
-    names = found.evidence.measured["measurement"].unique()
+    names = retraining.evidence.measured["measurement"].unique()
     names = sorted(names, key=lambda name: [*MEASUREMENTS, name].index(name))
     measurement = st.segmented_control(
         "Measured in every retrained model",
@@ -73,19 +73,19 @@ def choose(explorer: Explorer, found: trust.Retraining) -> Basis:
         help="The cost of a sample that the scores are meant to predict",
         **link.bind("tested", names, "loss" if "loss" in names else names[0]),
     )
-    return Basis(explorer, found.evidence, found.version, measurement)
+    return Basis(explorer, retraining.evidence, retraining.version, measurement)
 
 
 explorer = shared.chosen_explorer()
-found = trust.find_evidence(explorer)
-if found.evidence is None or found.untested:
-    show_untested(explorer, found)
-show_basis(explorer, found.evidence)
+retraining = trust.find_evidence(explorer)
+if retraining.evidence is None or retraining.untested:
+    show_untested(explorer, retraining)
+show_basis(explorer, retraining.evidence)
 how_to_read(
     "The model was trained again without half of the pictures, many times over. Scores "
     "deserve trust as far as they tell which halves a sample misses most."
 )
-basis = choose(explorer, found)
+basis = choose(explorer, retraining)
 card(st, lds.show_lds, basis)
 for row in (
     (changes.show_changes, removal.show_removal),

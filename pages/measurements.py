@@ -142,19 +142,19 @@ def show_log_probability(explorer: Explorer, query: Query) -> None:
     )
     if st.session_state.view.get("exact") != "1":
         return
-    found = waiting.result_of(
+    result = waiting.result_of(
         "exact",
         key,
         lambda progress: explorer.measure(query, "log-probability", progress=progress),
         height=80,
     )
-    if found is not None:
+    if result is not None:
         st.metric(
             facts.cost.capitalize(),
-            f"{measured(found.value, found.standard_error)} {found.unit}",
+            f"{measured(result.value, result.standard_error)} {result.unit}",
             help="The ELBO is a bound of it. Lower is more natural to the model.",
         )
-        st.caption(text(found.note))
+        st.caption(text(result.note))
 
 
 explorer = shared.chosen_explorer()

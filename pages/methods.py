@@ -35,7 +35,7 @@ def ask_every_method(
     lenses = [lens_picker.in_region(Lens(name), chosen.region) for name in methods]
 
     def work(progress):
-        found = {}
+        by_method = {}
         for lens in lenses:
             title = METHODS[lens.method].title
 
@@ -43,10 +43,10 @@ def ask_every_method(
                 progress(done, total, f"{title}: {doing}")
 
             try:
-                found[lens.method] = explorer.answer(chosen.query, lens, tell)
+                by_method[lens.method] = explorer.answer(chosen.query, lens, tell)
             except (LookupError, ValueError) as error:
-                found[lens.method] = sentence(error)
-        return found
+                by_method[lens.method] = sentence(error)
+        return by_method
 
     key = f"{explorer.fingerprint}/{chosen.query.key}/{lenses}"
     return waiting.result_of("methods", key, work, height=900)
@@ -56,10 +56,10 @@ def cost_words(row: pd.Series) -> str:
     """Return what a method's preparation took, in words."""
     if not np.isfinite(row["seconds"]):
         return "nothing to prepare beyond the collection"
-    said = f"prepared once in {duration(row['seconds'])}"
+    words = f"prepared once in {duration(row['seconds'])}"
     if np.isfinite(row["bytes"]):
-        said += f", {size(row['bytes'])}"
-    return said
+        words += f", {size(row['bytes'])}"
+    return words
 
 
 def show_method(explorer: Explorer, row: pd.Series, answer: Answer | str) -> int | None:
@@ -155,16 +155,16 @@ def show_all(
     explorer: Explorer,
     query: Query,
     facts: pd.DataFrame,
-    found: dict[str, Answer | str],
+    by_method: dict[str, Answer | str],
 ) -> int | None:
     """Show a card per method and their agreement; return the picture clicked."""
-    answered = [answer for answer in found.values() if isinstance(answer, Answer)]
+    answered = [answer for answer in by_method.values() if isinstance(answer, Answer)]
     if len(answered) > 1:
         with st.container(border=True):
             lens_views.show_agreement(answered, "methods")
     clicks = []
     cards = st.grid(2, min_column_width=320)
-    for name, answer in found.items():
+    for name, answer in by_method.items():
         with cards.container(border=True, height="stretch"):
             clicks.append(show_method(explorer, facts.loc[name], answer))
     return components.last_click(*clicks)
@@ -182,11 +182,13 @@ with chosen.content:
     if facts is None:
         st.stop()
     ready = [name for name in METHODS if facts.at[name, "available"]]
-    found = ask_every_method(explorer, chosen, ready)
+    by_method = ask_every_method(explorer, chosen, ready)
     clicks, answers = [], []
-    if found is not None:
-        clicks.append(show_all(explorer, chosen.query, facts, found))
-        answers = [answer for answer in found.values() if isinstance(answer, Answer)]
+    if by_method is not None:
+        clicks.append(show_all(explorer, chosen.query, facts, by_method))
+        answers = [
+            answer for answer in by_method.values() if isinstance(answer, Answer)
+        ]
     with st.container(border=True):
         clicks.append(show_damping(explorer, chosen))
     if answers:

@@ -79,7 +79,7 @@ def draw_rows(table: pd.DataFrame) -> pd.DataFrame:
 def draws_finding(table: pd.DataFrame) -> str:
     """Return what more Monte Carlo draws change, of the sample and of each picture."""
     rows = draw_rows(table[table["lds"].notna()])
-    said = []
+    sentences = []
     for changed, what in (
         ("query draws", "of the sample"),
         ("gradients", "of each training picture"),
@@ -88,11 +88,11 @@ def draws_finding(table: pd.DataFrame) -> str:
         if len(part) < 2:
             continue
         many, few = part.iloc[0], part.iloc[-1]
-        said.append(
+        sentences.append(
             f"With {few['draws']} draws {what} the LDS is {number(few['lds'])}, with "
             f"{many['draws']} {number(many['lds'])}: {_difference(few, many)}."
         )
-    return " ".join(said) or "The number of draws was not varied."
+    return " ".join(sentences) or "The number of draws was not varied."
 
 
 def format_rows(table: pd.DataFrame) -> pd.DataFrame:

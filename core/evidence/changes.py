@@ -45,9 +45,9 @@ def calibration_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     columns += ["half_width", "knots"]
     rows = []
     for method, _ in default_rows(evidence, measurement):
-        found = calibration(evidence, method, measurement)
-        facts = {name: getattr(found, name) for name in columns[1:-1]}
-        rows.append({"method": method} | facts | {"knots": len(found.knots)})
+        fit = calibration(evidence, method, measurement)
+        facts = {name: getattr(fit, name) for name in columns[1:-1]}
+        rows.append({"method": method} | facts | {"knots": len(fit.knots)})
     table = pd.DataFrame(rows, columns=columns)
     return table.sort_values("error", ignore_index=True)
 
@@ -76,44 +76,52 @@ def changes_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     return pd.concat(parts)[columns] if parts else pd.DataFrame(columns=columns)
 
 
+# The observations that are shares of rises.
+RISES, RISES_AGAIN, RISES_PREDICTED = (
+    "share of rises",
+    "share of rises, trained again",
+    "share of rises, predicted",
+)
+
+
 def _rises(evidence: Evidence, measurement: str, target: pd.DataFrame) -> list[tuple]:
     """Return the rows of the observations that are shares of rises."""
     costs = evidence.measured.query("measurement == @measurement and low == -1")
     changes = {}
-    for end, kind, method in (
-        ("", "full", ""),
-        (", trained again", "removed", NOTHING),
+    for name, kind, method in (
+        (RISES, "full", ""),
+        (RISES_AGAIN, "removed", NOTHING),
     ):
         before = costs[(costs["kind"] == kind) & (costs["method"] == method)]
         before = before.groupby("sample_id")["value"].mean().reindex(target.index)
         if before.notna().all():
-            changes[end] = target.sub(before, axis=0).to_numpy()
+            changes[name] = target.sub(before, axis=0).to_numpy()
     lens = default_lens(evidence, "ekfac", PREDICTED_BY.get(measurement, measurement))
-    changes[", predicted"] = evidence.predicted(lens, target)
+    changes[RISES_PREDICTED] = evidence.predicted(lens, target)
     return [
-        (f"share of rises{end}", *mean_and_error((values > 0).mean(0)), len(values[0]))
-        for end, values in changes.items()
+        (name, *mean_and_error((values > 0).mean(0)), len(values[0]))
+        for name, values in changes.items()
         if values is not None
     ]
 
 
-def change_finding(found: Calibration, method: str, measurement: str) -> str:
+def change_finding(fit: Calibration, method: str, measurement: str) -> str:
     """Return how near a method's calibrated predictions come to measured changes."""
     unit = unit_of(measurement)
-    said = (
+    text = (
         f"Calibrated on other halves, {method_name(method)} misses the measured change "
-        f"by {minus(f'{found.error:.3g}')} {unit} (root mean square); no prediction "
-        f"misses it by {minus(f'{found.spread:.3g}')}. "
+        f"by {minus(f'{fit.error:.3g}')} {unit} (root mean square); no prediction "
+        f"misses it by {minus(f'{fit.spread:.3g}')}. "
     )
-    if found.explained > 0:
-        said += (
-            f"That explains {found.explained:.0%} ± {found.explained_error:.0%} of the "
+    if fit.explained > 0:
+        text += (
+            f"That explains {fit.explained:.0%} ± {fit.explained_error:.0%} of the "
             "variance. "
         )
     else:
-        said += "So it predicts the size of a change no better than nothing does. "
-    width = minus(f"{found.half_width:.3g}")
-    return said + f"Nine of ten changes lie within ± {width} of the map."
+        text += "So it predicts the size of a change no better than nothing does. "
+    width = minus(f"{fit.half_width:.3g}")
+    return text + f"Nine of ten changes lie within ± {width} of the map."
 
 
 def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
@@ -122,33 +130,34 @@ def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
     And whether that is the paper's Observation 2: far more rises than are predicted.
     """
     shares = {
-        name: observations[observations["observation"] == f"share of rises{name}"]
-        for name in ("", ", trained again", ", predicted")
+        name: observations[observations["observation"] == name]
+        for name in (RISES, RISES_AGAIN, RISES_PREDICTED)
     }
     shares = {
         name: rows.iloc[0]
         for name, rows in shares.items()
         if len(rows) and np.isfinite(rows["figure"].iloc[0])
     }
-    if "" not in shares:
+    if RISES not in shares:
         return ""
-    said = (
+    text = (
         f"Without half of the pictures the {cost_name(measurement)} of a sample rose "
-        f"in {_percent(shares[''])} of the cases"
+        f"in {_percent(shares[RISES])} of the cases"
     )
-    if ", trained again" in shares:
-        said += (
+    if RISES_AGAIN in shares:
+        text += (
             ", against the model that drew it; against one trained again on every "
-            f"picture, in {_percent(shares[', trained again'])}"
+            f"picture, in {_percent(shares[RISES_AGAIN])}"
         )
-    if ", predicted" not in shares:
-        return f"{said}."
-    found, foretold = shares.get(", trained again", shares[""]), shares[", predicted"]
-    more = found["figure"] - foretold["figure"]
-    errors = (row["standard_error"] for row in (found, foretold))
+    if RISES_PREDICTED not in shares:
+        return f"{text}."
+    measured = shares.get(RISES_AGAIN, shares[RISES])
+    predicted = shares[RISES_PREDICTED]
+    more = measured["figure"] - predicted["figure"]
+    errors = (row["standard_error"] for row in (measured, predicted))
     holds = "holds here" if more > ERRORS * np.hypot(*errors) else "does not show here"
     return (
-        f"{said}. EK-FAC predicts a rise in {_percent(foretold)}. So the paper's "
+        f"{text}. EK-FAC predicts a rise in {_percent(predicted)}. So the paper's "
         f"observation that more costs rise than influence predicts {holds}; scores "
         "only say how a half differs from the average half."
     )

@@ -69,7 +69,7 @@ def collapse_finding(table: pd.DataFrame, measurement: str) -> str:
     small, large = table.iloc[0], table.iloc[-1]
     name, unit = cost_name(measurement), unit_of(measurement)
     spread = minus(f"{large['spread']:.3g}")
-    said = (
+    text = (
         f"From {small['num_pictures']:,.0f} to {large['num_pictures']:,.0f} pictures "
         f"each, the {name} of a sample differs between the two models by "
         f"{_difference_of(small)}, then {_difference_of(large)}"
@@ -78,15 +78,15 @@ def collapse_finding(table: pd.DataFrame, measurement: str) -> str:
         f"{number(small['correlation'])} to {number(large['correlation'])}."
     )
     if np.isfinite(large["drawn"]):
-        said += (
+        text += (
             f" Pictures that both draw from one seed are {small['drawn']:.0%}, then "
             f"{large['drawn']:.0%} as far apart as pictures of different seeds."
         )
     fell = small["difference"] - large["difference"]
     errors = np.hypot(small["standard_error"], large["standard_error"])
     if fell > ERRORS * errors and large["correlation"] > ALIKE:
-        return said + " So they become one, as the paper observed."
-    return said + " That is not the agreement that the paper observed."
+        return text + " So they become one, as the paper observed."
+    return text + " That is not the agreement that the paper observed."
 
 
 def _difference_of(row) -> str:

@@ -69,7 +69,7 @@ def damping_finding(table: pd.DataFrame) -> str:
         )
     if not parts:
         return "No damping was varied."
-    said = "; ".join(parts) + "."
+    text = "; ".join(parts) + "."
     if gains:
-        said += " The best was picked on these same subsets, which flatters it."
-    return said
+        text += " The best was picked on these same subsets, which flatters it."
+    return text

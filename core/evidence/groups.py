@@ -55,17 +55,17 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
     rows = costs[costs["method"].isin(names)]
     control = rows["fraction"].map(control_share)
     places = pd.MultiIndex.from_arrays([control, rows["sample_id"]])
-    found = chance.reindex(places)
+    control = chance.reindex(places)
     own = before.reindex(rows["sample_id"]).to_numpy()
     change = rows["value"].to_numpy() - own
-    random = found["mean"].to_numpy() - own
+    random = control["mean"].to_numpy() - own
     table = pd.DataFrame({
         "group": rows["method"].to_numpy(),
         "sample_id": rows["sample_id"].to_numpy(),
         "change": change,
         "random": random,
         "measured": np.where(np.isnan(random), change, change - random),
-        "controls": found["count"].fillna(0).to_numpy(int),
+        "controls": control["count"].fillna(0).to_numpy(int),
     })
     return table.sort_values(["group", "sample_id"]).set_index(["group", "sample_id"])
 
@@ -133,10 +133,10 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
         ranked = summary.sort_values("correlation", ascending=False)
         within, figures = "", [number(value) for value in ranked["correlation"]]
     named = [method_name(method) for method in ranked["method"]]
-    parts = [f"{name} {said}" for name, said in zip(named, figures, strict=True)]
+    parts = [f"{name} {text}" for name, text in zip(named, figures, strict=True)]
     controls = ranked["controls"].iloc[0]
     beyond = ", beyond that of as many random pictures left out," if controls else ""
-    said = (
+    text = (
         f"Trained again without {without}, {ranked['num_samples'].iloc[0]} samples: "
         f"{within}predicted and measured change of the {cost_name(measurement)}"
         f"{beyond} have a rank correlation of {listed(parts)}."
@@ -146,14 +146,14 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
             f"{row['first']:.0%} of the samples by {method_name(row['method'])}"
             for _, row in ranked.iterrows()
         ]
-        said += (
+        text += (
             " The group that was foretold to matter most is the one that did for "
             f"{listed(firsts)}; guessing gives {ranked['chance'].iloc[0]:.0%}"
         )
         own = ranked["own"].iloc[0]
-        said += f", the sample's own group {own:.0%}." if own > 0 else "."
+        text += f", the sample's own group {own:.0%}." if own > 0 else "."
     own = summary[summary["method"] == "ekfac"]
     size = own["size"].iloc[0] if len(own) else np.nan
     if np.isfinite(size):
-        said += f" EK-FAC's sizes have to be taken times {minus(f'{size:.2g}')}."
-    return said
+        text += f" EK-FAC's sizes have to be taken times {minus(f'{size:.2g}')}."
+    return text

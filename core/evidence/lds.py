@@ -31,8 +31,8 @@ def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
         predicted = evidence.predicted(lens, target)
         if predicted is not None:
             scored = {"scored": lens["measurement"] or "own"}
-            found = figures(predicted, target.to_numpy())
-            rows.append({"method": method} | found | scored)
+            row = figures(predicted, target.to_numpy())
+            rows.append({"method": method} | row | scored)
     rows.sort(key=lambda row: -row["lds"])
     held_out = ceiling(evidence, measurement)
     if held_out is not None:
@@ -47,8 +47,8 @@ def sample_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     for method, lens in default_rows(evidence, measurement):
         predicted = evidence.predicted(lens, target)
         if predicted is not None:
-            found = {"lds": lds(predicted, target.to_numpy())}
-            table = pd.DataFrame(found, index=target.index).reset_index()
+            row = {"lds": lds(predicted, target.to_numpy())}
+            table = pd.DataFrame(row, index=target.index).reset_index()
             parts.append(table.assign(method=method))
     columns = ["method", "sample_id", "lds"]
     return pd.concat(parts)[columns] if parts else pd.DataFrame(columns=columns)
@@ -84,23 +84,23 @@ def lds_finding(table: pd.DataFrame) -> str:
     if methods.empty or methods["num_subsets"].max() < FEWEST_HALVES:
         return TOO_FEW
     best = methods.loc[methods["lds"].idxmax()]
-    said = f"{method_name(best['method'])} ranks subsets with LDS {lds_of(best)}"
+    text = f"{method_name(best['method'])} ranks subsets with LDS {lds_of(best)}"
     others = methods[methods["method"].isin(["ekfac", "clip"])]
     others = others[others["method"] != best["method"]]
     for _, row in others.iterrows():
         near = "" if are_apart(best, row) else " (too near to tell apart)"
-        said += f", {method_name(row['method'])} with {number(row['lds'])}{near}"
+        text += f", {method_name(row['method'])} with {number(row['lds'])}{near}"
     if len(ceiling):
-        said += f"; retraining with another seed reaches {lds_of(ceiling.iloc[0])}"
-    said += "; chance is 0."
+        text += f"; retraining with another seed reaches {lds_of(ceiling.iloc[0])}"
+    text += "; chance is 0."
     if abs(best["lds"]) <= ERRORS * error_of(best):
-        said += " Even the best is within two standard errors of chance."
+        text += " Even the best is within two standard errors of chance."
     if not len(ceiling):
-        said += (
+        text += (
             " How much is possible was not measured: that takes halves that were "
             "trained with two seeds."
         )
-    return said
+    return text
 
 
 def error_note(table: pd.DataFrame) -> str:
@@ -108,16 +108,16 @@ def error_note(table: pd.DataFrame) -> str:
     rows = table[~table["method"].isin([CEILING])]
     if rows.empty:
         return ""
-    said = f"± is one standard error over {rows['num_samples'].max()} samples."
+    text = f"± is one standard error over {rows['num_samples'].max()} samples."
     if rows["subset_error"].notna().any():
-        said += (
+        text += (
             f" All rows share the same {rows['num_subsets'].max()} retrained models, "
             f"which adds up to {number(rows['subset_error'].max())} (jackknife)."
         )
     few = table[table["method"] == CEILING]
     if len(few) and few["num_subsets"].iloc[0] < rows["num_subsets"].max():
-        said += f" The ceiling rests on {few['num_subsets'].iloc[0]} of them."
-    return said
+        text += f" The ceiling rests on {few['num_subsets'].iloc[0]} of them."
+    return text
 
 
 def _difference(first, second) -> str:

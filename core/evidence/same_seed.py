@@ -75,16 +75,16 @@ def agreement(first: pd.DataFrame, second: pd.DataFrame) -> dict:
     with one seed in place of a prediction.
     """
     common = sorted(set(first.columns) & set(second.columns))
-    found = {"subsets": len(common), "agreement": np.nan}
-    found |= {"standard_error": np.nan, "subset_error": np.nan}
+    row = {"subsets": len(common), "agreement": np.nan}
+    row |= {"standard_error": np.nan, "subset_error": np.nan}
     if len(common) < FEWEST:
-        return found
+        return row
     pair = first[common].to_numpy(), second[common].to_numpy()
     mean, error = mean_and_error(lds(*pair))
-    found |= {"agreement": mean, "standard_error": error}
+    row |= {"agreement": mean, "standard_error": error}
     if len(common) > FEWEST:  # without one of them there are still enough
-        found["subset_error"] = subset_error(*pair)
-    return found
+        row["subset_error"] = subset_error(*pair)
+    return row
 
 
 def same_seed_table(

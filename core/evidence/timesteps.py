@@ -72,6 +72,11 @@ def observations_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+# The observations on ranges of timesteps that stand in for others.
+STAND_INS = {name: f"{name} timesteps" for name in ("own", "higher", "lower")}
+GAP = "higher less lower"
+
+
 def _proxies(evidence: Evidence, measurement: str) -> list[tuple]:
     """Return the rows of the observations on timesteps that stand in for others."""
     costs = evidence.measured.query("measurement == @measurement and low >= 0")
@@ -86,19 +91,19 @@ def _proxies(evidence: Evidence, measurement: str) -> list[tuple]:
     }
     if any(change is None for change in predicted.values()):
         return []
-    parts, alone = {"own": [], "higher": [], "lower": []}, {}
+    parts, alone = {name: [] for name in STAND_INS}, {}
     for scored, change in predicted.items():
         for band, target in targets.items():
             which = "own" if scored == band else "higher" if scored > band else "lower"
-            found = _jackknifed(change, target.to_numpy())
-            parts[which].append(found)
+            with_parts = _jackknifed(change, target.to_numpy())
+            parts[which].append(with_parts)
             if scored == band:
-                alone["timesteps {}:{} predict themselves".format(*band)] = found
+                alone["timesteps {}:{} predict themselves".format(*band)] = with_parts
     if not all(parts.values()):
         return []
     means = {name: np.mean(values, axis=0) for name, values in parts.items()}
-    rows = {f"{name} timesteps": values for name, values in means.items()}
-    rows["higher less lower"] = means["higher"] - means["lower"]
+    rows = {STAND_INS[name]: values for name, values in means.items()}
+    rows[GAP] = means["higher"] - means["lower"]
     count = next(iter(targets.values())).shape[1]
     return [
         (name, values[0], jackknife_error(values[1:]), count)
@@ -121,18 +126,10 @@ def proxy_finding(observations: pd.DataFrame) -> str:
     The paper's Observation 1; "" where the noise levels were not scored one by one.
     """
     rows = observations.set_index("observation")
-    if "higher less lower" not in rows.index:
+    if GAP not in rows.index:
         return ""
-    own, higher, lower, gap = (
-        rows.loc[name]
-        for name in (
-            "own timesteps",
-            "higher timesteps",
-            "lower timesteps",
-            "higher less lower",
-        )
-    )
-    said = (
+    own, higher, lower, gap = (rows.loc[name] for name in (*STAND_INS.values(), GAP))
+    text = (
         "Scores for higher noise levels predict the cost at lower ones with LDS "
         f"{plus_minus(higher['figure'], higher['standard_error'])}, the reverse gives "
         f"{plus_minus(lower['figure'], lower['standard_error'])} (jackknife over "
@@ -140,11 +137,11 @@ def proxy_finding(observations: pd.DataFrame) -> str:
     )
     clear = abs(gap["figure"]) > ERRORS * gap["standard_error"]
     if not clear:
-        said += "can neither be confirmed nor refuted here"
+        text += "can neither be confirmed nor refuted here"
     else:
-        said += "holds here" if gap["figure"] > 0 else "is the other way round here"
+        text += "holds here" if gap["figure"] > 0 else "is the other way round here"
     better = "still better" if own["figure"] > higher["figure"] else "no better"
-    return f"{said}; a level's own scores are {better}, with {number(own['figure'])}."
+    return f"{text}; a level's own scores are {better}, with {number(own['figure'])}."
 
 
 def timestep_finding(table: pd.DataFrame) -> str:
@@ -156,12 +153,12 @@ def timestep_finding(table: pd.DataFrame) -> str:
         return "The noise levels were not scored one by one for this measurement."
     best = bands.loc[bands.groupby(["low", "high"])["lds"].idxmax()]
     own = (best[["low", "high"]].to_numpy() == best[_SCORED].to_numpy()).all(1)
-    said = (
+    text = (
         "Scores for a range of noise levels predict the cost in that range with LDS "
         f"{number(bands.loc[same, 'lds'].mean())} on average"
     )
     if (~same).any():
-        said += (
+        text += (
             f", the cost in other ranges with {number(bands.loc[~same, 'lds'].mean())}"
         )
-    return f"{said}; its own scores are the best for {own.sum()} of {len(best)} ranges."
+    return f"{text}; its own scores are the best for {own.sum()} of {len(best)} ranges."

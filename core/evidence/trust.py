@@ -60,39 +60,39 @@ class Trust:
     @property
     def words(self) -> str:
         """The figure as it stands beside a score."""
-        said = f"LDS of this lens here: {plus_minus(self.lds, self.standard_error)}"
+        text = f"LDS of this lens here: {plus_minus(self.lds, self.standard_error)}"
         if np.isfinite(self.ceiling):
-            said += f" (ceiling {number(self.ceiling)})"
+            text += f" (ceiling {number(self.ceiling)})"
         if np.isfinite(self.size):
-            said += f"; sizes × {minus(f'{self.size:.2g}')}"
-        return said
+            text += f"; sizes × {minus(f'{self.size:.2g}')}"
+        return text
 
     @property
     def meaning(self) -> str:
         """What the figure is and rests on, in sentences."""
-        said = (
+        text = (
             f"The model was trained again on {self.num_subsets} random halves of the "
             "pictures. LDS is the rank correlation between the change that the scores "
             f"predict and the change measured, over {self.num_samples} samples: 1 is "
             "the same order, 0 is chance."
         )
         if np.isfinite(self.subset_error):
-            said += (
+            text += (
                 " ± is the standard error over samples; so few halves add "
                 f"{number(self.subset_error)}."
             )
         if np.isfinite(self.ceiling):
-            said += (
+            text += (
                 " The ceiling is exact retraining with another seed, "
                 f"{plus_minus(self.ceiling, self.ceiling_error)} over "
                 f"{self.ceiling_subsets} of the halves."
             )
         if np.isfinite(self.size):
-            said += (
+            text += (
                 f" Changes measured were {minus(f'{self.size:.2g}')} times those "
                 "predicted: the order is what was tested, not the size."
             )
-        return f"{said} {self.note}".strip() + " More on the page Evidence."
+        return f"{text} {self.note}".strip() + " More on the page Evidence."
 
 
 def reliability(quality: dict, lens: Lens, source: str) -> str:
@@ -109,17 +109,17 @@ def reliability(quality: dict, lens: Lens, source: str) -> str:
     if lens.canonical() != Lens(num_draws=lens.num_draws):
         return ""  # only the standard lens was tested when the collection was built
     again = "sketch_again" if source == "sketch" else "exact_again"
-    said = {again: "asked again with all noise new, its order agrees to"}
+    agreements = {again: "asked again with all noise new, its order agrees to"}
     if quality.get(again) is None:
-        said = {
+        agreements = {
             "reliability": "with other draws of the training gradients, its order "
             "agrees to"
         }
     if source == "sketch":
-        said["sketch_agreement"] = "the sketch agrees with the exact order to"
+        agreements["sketch_agreement"] = "the sketch agrees with the exact order to"
     tests = [
         f"{what} {number(quality[name])}"
-        for name, what in said.items()
+        for name, what in agreements.items()
         if quality.get(name) is not None
     ]
     return f"Tested on the gallery: {'; '.join(tests)} (Spearman)." if tests else ""
@@ -165,16 +165,16 @@ def lens_trust(
             "high": high,
             "damping": _stored_damping(evidence, method, damping),
         }
-        found = _tested(evidence, method, measurement, target, varied, source)
+        tested = _tested(evidence, method, measurement, target, varied, source)
     except (LookupError, ValueError):  # not measured, or scores that rank nothing
         return None
-    if found is None or not np.isfinite(found["lds"]):
+    if tested is None or not np.isfinite(tested["lds"]):
         return None
     best = ceiling(evidence, measurement) if timesteps is None else None
     if best is None:
-        return Trust(**found, ceiling=float("nan"))
+        return Trust(**tested, ceiling=float("nan"))
     return Trust(
-        **found,
+        **tested,
         ceiling=best["lds"],
         ceiling_error=best["standard_error"],
         ceiling_subsets=best["num_subsets"],
@@ -191,10 +191,10 @@ def _tested(evidence, method, measurement, target, varied, source) -> dict | Non
                 kept = evidence.recipe.get("form", source)
                 other = source == "sketch" and form == "" and kept != "sketch"
                 note = "Tested were scores from the full index." if other else ""
-                found = figures(predicted, target.to_numpy()) | {"note": note}
+                row = figures(predicted, target.to_numpy()) | {"note": note}
                 if method in METHODS and METHODS[method].kind == "influence":
-                    found["size"] = size_of_changes(predicted, target.to_numpy())
-                return found
+                    row["size"] = size_of_changes(predicted, target.to_numpy())
+                return row
     return None
 
 

@@ -60,8 +60,8 @@ def card(explorer: Explorer, query: Query, answer: Answer, font: Path) -> bytes:
         _tile(image, pen, explorer, answer, place, corner)
     if not shown:
         pen.wrap(strip.empty, (left, top), 24, TEXT, SIZE[0] - left - MARGIN, 2)
-    said = first_sentence(explorer, answer)
-    below = pen.wrap(said, (MARGIN, 516), 23, TEXT, SIZE[0] - 2 * MARGIN, 2)
+    text = first_sentence(explorer, answer)
+    below = pen.wrap(text, (MARGIN, 516), 23, TEXT, SIZE[0] - 2 * MARGIN, 2)
     draw.line([(MARGIN, below + 8), (SIZE[0] - MARGIN, below + 8)], fill=LINE)
     pen.wrap(
         _credit(explorer, query, answer, shown),
@@ -98,9 +98,9 @@ def _tile(
     scale = reading.scale(answer)
     _framed(image, explorer.image_png(example), corner, TILE)
     score, error = answer.scores[place], answer.standard_errors[place]
-    said = f"{scale.number(score)} {scale.error(error)}".strip()
+    text = f"{scale.number(score)} {scale.error(error)}".strip()
     left, below = corner[0], corner[1] + TILE + 4
-    below = pen.write(said, (left, below), 17, TEXT, bold=True)
+    below = pen.write(text, (left, below), 17, TEXT, bold=True)
     name = explorer.examples.caption(example)
     pen.wrap(", ".join(name), (left, below), 15, FAINT, TILE + GAP - 8, 1)
 
@@ -132,15 +132,15 @@ class _Pen:
         return font
 
     def write(
-        self, said: str, corner: tuple, size: int, colour: str, bold: bool = False
+        self, text: str, corner: tuple, size: int, colour: str, bold: bool = False
     ) -> int:
         """Write one line; return where the next one begins."""
-        self.draw.text(corner, said, colour, self.font(size, bold))
+        self.draw.text(corner, text, colour, self.font(size, bold))
         return corner[1] + round(1.3 * size)
 
     def wrap(
         self,
-        said: str,
+        text: str,
         corner: tuple,
         size: int,
         colour: str,
@@ -151,17 +151,17 @@ class _Pen:
         """Write a text in at most so many lines; return where the next one begins."""
         font = self.font(size, bold)
         left, top = corner
-        for number, line in enumerate(_broken(said, font, width, lines)):
+        for number, line in enumerate(_broken(text, font, width, lines)):
             self.draw.text((left, top + round(1.3 * size) * number), line, colour, font)
             corner = (left, top + round(1.3 * size) * (number + 1))
         return corner[1]
 
 
 def _broken(
-    said: str, font: ImageFont.FreeTypeFont, width: int, most: int
+    text: str, font: ImageFont.FreeTypeFont, width: int, most: int
 ) -> list[str]:
     """Return a text in lines no wider than `width`; what does not fit ends in "…"."""
-    lines, rest = [], shortened(said, 1000)
+    lines, rest = [], shortened(text, 1000)
     while rest and len(lines) < most:
         count = _fitting(rest, font, width)
         if count < len(rest):
@@ -175,9 +175,9 @@ def _broken(
     return lines
 
 
-def _fitting(said: str, font: ImageFont.FreeTypeFont, width: float) -> int:
+def _fitting(text: str, font: ImageFont.FreeTypeFont, width: float) -> int:
     """Return how many letters of a text fit into a width, at least one."""
-    count = len(said)
-    while count > 1 and font.getlength(said[:count]) > width:
+    count = len(text)
+    while count > 1 and font.getlength(text[:count]) > width:
         count -= 1
     return count

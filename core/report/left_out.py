@@ -57,33 +57,33 @@ def change_words(
     lens = answer.lens
     if lens.kind != "influence":
         scale = signed_scale(abs(change))
-        said = f"{scale.number(change)} {scale.unit}".strip()
+        text = f"{scale.number(change)} {scale.unit}".strip()
         title = METHODS[lens.method].title
-        return f"{title} gives {pictures_of(size)} a score of {said} together."
+        return f"{title} gives {pictures_of(size)} a score of {text} together."
     value = change if sized is None else sized.value
     part = "the marked part of it" if lens.region else "it"
     way = "less" if value > 0 else "more"
-    said = (
+    text = (
         f"Without {pictures_of(size)} the model would find {part} {way} likely than "
         f"without as many random ones: {MEASUREMENTS[lens.measurement].cost} "
     )
     if sized is None:
         scale = signed_scale(abs(change))
         number = (scale.number(change), scale.error(error), scale.unit)
-        said += " ".join(filter(None, number))
+        text += " ".join(filter(None, number))
         if np.isfinite(error) and abs(change) < SURE * error:
-            said += ", but that is within two standard errors of zero"
-        return f"{said}.{against_now(answer.value, change)}"
+            text += ", but that is within two standard errors of zero"
+        return f"{text}.{against_now(answer.value, change)}"
     number, ends = printed(sized)
     if not sized.tested:  # such a group was found to matter far more than its bound
         return (
-            f"{said}{number} or further: no half of the pictures that was tested had a "
+            f"{text}{number} or further: no half of the pictures that was tested had a "
             f"change as large as this one predicted.{against_now(answer.value, value)}"
         )
-    said += f"{number}, nine times of ten from {ends}"
+    text += f"{number}, nine times of ten from {ends}"
     if sized.low < 0 < sized.high:
-        said += ", so that even the direction is not certain"
-    return f"{said}.{against_now(answer.value, value)}"
+        text += ", so that even the direction is not certain"
+    return f"{text}.{against_now(answer.value, value)}"
 
 
 def printed(sized: Calibrated) -> tuple[str, str]:
@@ -107,8 +107,8 @@ def against_now(value: float, change: float) -> str:
             f" It is {now} now: a change as large as that cannot be read as a size, "
             "only compared with others."
         )
-    said = "less than 0.1%" if share < 0.001 else f"{100 * share:.2g}%"
-    return f" It is {now} now, so that is {said} of it."
+    text = "less than 0.1%" if share < 0.001 else f"{100 * share:.2g}%"
+    return f" It is {now} now, so that is {text} of it."
 
 
 def against_words(below: float, count: int, size: int) -> str:

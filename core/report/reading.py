@@ -226,13 +226,13 @@ def sentence(answer: Answer, name: str) -> str:
         return f"Removing any one training picture would not make {part} less likely."
     if lens.kind == "attribution":
         return f"By {title}, {name} did most to make {part} likely: score {value}."
-    said = (
+    text = (
         f"Removing {name} from the training set would make {part} less likely: "
         f"{MEASUREMENTS[lens.measurement].cost} {value}."
     )
     if is_sure(answer, position):
-        return said
-    return said + " That is within two standard errors of zero: it may be nothing."
+        return text
+    return text + " That is within two standard errors of zero: it may be nothing."
 
 
 def _part(lens: Lens) -> str:

@@ -274,8 +274,8 @@ def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
         if lens.damping is None and method.kind == "influence":
             usual = minus(f"{explorer.provenance['damping']:.6g}")
             own += f" (EK-FAC: {usual})"
-        said = own if lens.damping is None else minus(f"{lens.damping:.6g}")
-        rows.append(("Damping", said))
+        text = own if lens.damping is None else minus(f"{lens.damping:.6g}")
+        rows.append(("Damping", text))
     return rows
 
 

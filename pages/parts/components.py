@@ -42,15 +42,15 @@ def example_uris(explorer: Explorer, examples: list[int]) -> dict[int, str]:
     All that are missing are read together, which is many times quicker than one by one.
     """
     kept = _kept_uris(explorer.fingerprint)
-    found = {i: uri for i in examples if (uri := kept.get(i)) is not None}
-    missing = [example for example in examples if example not in found]
+    uris = {i: uri for i in examples if (uri := kept.get(i)) is not None}
+    missing = [example for example in examples if example not in uris]
     if missing:
         pictures = map(data_uri, explorer.images_png(missing))
-        found |= dict(zip(missing, pictures, strict=True))
-        kept.update(found)
+        uris |= dict(zip(missing, pictures, strict=True))
+        kept.update(uris)
     for oldest in list(kept)[:-MOST_KEPT]:
         kept.pop(oldest, None)
-    return found
+    return uris
 
 
 def example_tile(explorer: Explorer, example: int) -> dict:

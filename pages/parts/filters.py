@@ -34,12 +34,13 @@ def find(explorer: Explorer, place: DeltaGenerator) -> Matches | None:
         "ranks stay those among all pictures",
     ):
         show_controls(explorer, facets, words)
-    found = found_pictures(explorer, facets, words) if words or facets else None
-    if found is None:
+    matches = found_pictures(explorer, facets, words) if words or facets else None
+    if matches is None:
         return None
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
-            f"**{found.size:,} of {explorer.num_examples:,}** · {text(found.words)} · "
+            f"**{matches.size:,} of {explorer.num_examples:,}** · "
+            f"{text(matches.words)} · "
             ":gray[ranks are among all pictures]",
             width="content",
         )
@@ -50,7 +51,7 @@ def find(explorer: Explorer, place: DeltaGenerator) -> Matches | None:
             help="Search for nothing",
             on_click=clear,
         )
-    return found
+    return matches
 
 
 def clear() -> None:

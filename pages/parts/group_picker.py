@@ -66,8 +66,8 @@ def find_group(explorer: Explorer, code: str) -> Group:
     if kind == "words":
         count, _, words = rest.partition(":")
         if count.isdecimal() and 1 <= int(count) <= MOST_FOUND and words.strip():
-            found = pickers.search(explorer.fingerprint, words, int(count), explorer)
-            return Group(table.index.isin(found), f"nearest to “{words}”")
+            nearest = pickers.search(explorer.fingerprint, words, int(count), explorer)
+            return Group(table.index.isin(nearest), f"nearest to “{words}”")
     if kind == "ids":
         there, missing = groups.read_ids(rest, table.index)
         note = ""
@@ -213,8 +213,8 @@ def choose_words(explorer: Explorer, code: str) -> None:
 
     def take() -> None:
         if st.session_state.group_words.strip():
-            said = st.session_state.group_words.strip()
-            choose(f"words:{st.session_state.group_count}:{said}")
+            words = st.session_state.group_words.strip()
+            choose(f"words:{st.session_state.group_count}:{words}")
 
     left, right = st.columns(2)
     left.text_input(

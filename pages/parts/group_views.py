@@ -42,10 +42,10 @@ def random_changes(
     return groups.changes(_scores, members)
 
 
-def show_change(said: LeftOut, below: float) -> None:
+def show_change(left_out: LeftOut, below: float) -> None:
     """Say what leaving the group out would change, and whether that is special."""
-    st.markdown(f"#### {text(said.change)}")
-    st.markdown(f"{text(said.against)} {standing(below)}")
+    st.markdown(f"#### {text(left_out.change)}")
+    st.markdown(f"{text(left_out.against)} {standing(below)}")
 
 
 def standing(below: float) -> str:
@@ -78,14 +78,14 @@ def show_random(
 
 def calibration_of(explorer: Explorer, lens: Lens) -> Calibration | str:
     """Return the map from a lens's predictions to changes, or why there is none."""
-    found = trust.find_evidence(explorer)
-    if found.untested:
+    retraining = trust.find_evidence(explorer)
+    if retraining.untested:
         return sentence(LookupError(untested.untested_finding(explorer.config)))
-    if found.evidence is None:
-        return found.why_not
-    key = (explorer.fingerprint, found.version, lens.method, lens.measurement)
+    if retraining.evidence is None:
+        return retraining.why_not
+    key = (explorer.fingerprint, retraining.version, lens.method, lens.measurement)
     try:
-        return trust.calibrated(*key, found.evidence)
+        return trust.calibrated(*key, retraining.evidence)
     except (LookupError, ValueError) as error:
         return sentence(error)
 
@@ -105,11 +105,11 @@ def sized_by_retraining(
             "The size is not calibrated: retrained models were measured as a whole, "
             "not at some noise levels or on a part of the picture."
         )
-    found = calibration_of(explorer, lens)
-    if isinstance(found, str):
-        return f"The size is not calibrated. {found}"
+    calibrated = calibration_of(explorer, lens)
+    if isinstance(calibrated, str):
+        return f"The size is not calibrated. {calibrated}"
     prediction = groups.beyond_chance(change, group.size, answer.scores)
-    return groups.calibrated(found, prediction)
+    return groups.calibrated(calibrated, prediction)
 
 
 def show_size(
@@ -147,9 +147,9 @@ def show_size(
         )
 
 
-def show_calibrated(found: groups.Calibrated) -> None:
+def show_calibrated(size: groups.Calibrated) -> None:
     """Show the calibrated change with its interval, and what they rest on."""
-    number, ends = printed(found)
+    number, ends = printed(size)
     st.metric(
         "calibrated change",
         number,
@@ -162,11 +162,11 @@ def show_calibrated(found: groups.Calibrated) -> None:
         f"changes lie within {ends}. That was learnt where "
         "halves of the pictures were left out, "
     )
-    if found.explained > 0:
-        words += f"and explains {found.explained:.0%} of how much they differ."
+    if size.explained > 0:
+        words += f"and explains {size.explained:.0%} of how much they differ."
     else:
         words += "where it foretold sizes no better than nothing does."
-    if not found.tested:
+    if not size.tested:
         words += (
             " No prediction as large as this one was tested: take the change as a "
             "bound, the interval does not hold for it."
@@ -196,34 +196,34 @@ def show_left_out(
             show_redrawn(evidence, query, name)
 
 
-def show_really(found: pd.Series, lens: Lens, foretold: float) -> None:
+def show_really(row: pd.Series, lens: Lens, predicted: float) -> None:
     """Say what a training without the group changed, and what was foretold.
 
     Args:
-        found: A row of `group_changes`.
+        row: A row of `group_changes`.
         lens: How the scores were asked.
-        foretold: The change that they predict.
+        predicted: The change that they predict.
     """
-    scale = numbers.signed_scale(found[["change", "random", "measured"]].abs().max())
+    scale = numbers.signed_scale(row[["change", "random", "measured"]].abs().max())
 
     def number(value: float, scale: numbers.Scale = scale) -> str:
         return text(f"{scale.number(value)} {scale.unit}".strip())
 
     heading("Really left out", "What models trained again say of this picture")
-    said = (
+    words = (
         f"Without the group its {text(names.cost_name(lens.measurement))} "
-        f"changed by **{number(found['change'])}**"
+        f"changed by **{number(row['change'])}**"
     )
-    if found["controls"]:
-        said += (
-            f", without as many random pictures by {number(found['random'])}: "
-            f"**{number(found['measured'])}** beyond chance"
+    if row["controls"]:
+        words += (
+            f", without as many random pictures by {number(row['random'])}: "
+            f"**{number(row['measured'])}** beyond chance"
         )
     if lens.kind == "influence":  # often far larger, so on a scale of its own
-        said += (
-            f"; foretold were {number(foretold, numbers.signed_scale(abs(foretold)))}"
+        words += (
+            f"; foretold were {number(predicted, numbers.signed_scale(abs(predicted)))}"
         )
-    st.markdown(f"{said}.")
+    st.markdown(f"{words}.")
     st.caption(
         "All began with the same random weights and were trained once, so what chance "
         "adds to a training is in the change. More on the page Evidence."

@@ -52,7 +52,7 @@ def ask_all(
     Returns:
         Per lens its answer, or None while it is computed (see `waiting.result_now`).
     """
-    found = [
+    answers = [
         stored_answer(explorer.fingerprint, query.key, lens, query, explorer)
         for lens in lenses
     ]
@@ -63,12 +63,12 @@ def ask_all(
             lambda job, lens=lens: explorer.answer(query, lens, job, job.show),
         )
         for place, lens in enumerate(lenses)
-        if found[place] is None
+        if answers[place] is None
     }
     waiting.wait_briefly(list(jobs.values()))
     for place in jobs:
-        found[place] = waiting.result_now(f"{slot} {place}")
-    return found
+        answers[place] = waiting.result_now(f"{slot} {place}")
+    return answers
 
 
 def ask_bands(
@@ -158,16 +158,16 @@ def answer_tile(
     tile["score"] = scale.number(answer.scores[position])
     tile["error"] = scale.error(answer.standard_errors[position])
     tile["sure"] = reading.is_sure(answer, position)
-    said = [*tile["lines"], f"{tile['score']} {tile['error']} {scale.unit}".strip()]
+    lines = [*tile["lines"], f"{tile['score']} {tile['error']} {scale.unit}".strip()]
     for lens, ranks in marks:
         if example in ranks:
             tile.setdefault("mark", f"#{ranks[example]}")
-            said.append(f"rank {ranks[example]} under {lens_title(lens)}")
+            lines.append(f"rank {ranks[example]} under {lens_title(lens)}")
     if own_ranks is not None:
         rank = own_ranks[position]
         tile["lines"] = [*tile["lines"], f"rank {rank:,}"]
-        said.append(f"rank {rank:,} of {len(own_ranks):,}")
-    tile["alt"] = ", ".join(said)
+        lines.append(f"rank {rank:,} of {len(own_ranks):,}")
+    tile["alt"] = ", ".join(lines)
     return tile
 
 

@@ -93,8 +93,8 @@ def settle(explorer: Explorer) -> None:
     write(explorer)
     if not followed and before != st.session_state.address:
         st.session_state.left_aside = []
-    for said in st.session_state.get("left_aside", ()):
-        st.info(text(said))
+    for note in st.session_state.get("left_aside", ()):
+        st.info(text(note))
 
 
 def follow(explorer: Explorer, address: dict[str, str]) -> list[str]:
@@ -110,11 +110,11 @@ def follow(explorer: Explorer, address: dict[str, str]) -> list[str]:
         What was left aside, a sentence each.
     """
     address = {key: address[key] for key in LINK_KEYS if key in address}
-    said = []
+    notes = []
     for key, value in list(address.items()):
         most = LONG.get(key, LONGEST)
         if len(value) > most:
-            said.append(
+            notes.append(
                 f"The link's “{key}” is {len(value):,} letters long and was left "
                 f"aside; no part of a link is longer than {most:,}."
             )
@@ -131,11 +131,11 @@ def follow(explorer: Explorer, address: dict[str, str]) -> list[str]:
         st.session_state.detail not in explorer.examples.table.index
     ):
         st.session_state.detail = None
-        said.append(
+        notes.append(
             f"The link opens the training picture “{shortened(address['detail'])}”, "
             "which this collection does not have."
         )
-    return said
+    return notes
 
 
 def number(value: str) -> int | None:
@@ -244,10 +244,10 @@ def remember(source: Callable[[], str], words: str) -> list[dict]:
     view = {k: v for k, v in st.session_state.view.items() if k in PICTURE_KEYS}
     asked = st.session_state.setdefault("asked", [])
     if not asked or asked[0]["view"] != view:
-        found = next((one for one in asked if one["view"] == view), None)
-        found = found or {"view": view, "src": source(), "words": words}
-        rest = [one for one in asked if one is not found]
-        st.session_state.asked = asked = [found, *rest][:MOST_ASKED]
+        entry = next((one for one in asked if one["view"] == view), None)
+        entry = entry or {"view": view, "src": source(), "words": words}
+        rest = [one for one in asked if one is not entry]
+        st.session_state.asked = asked = [entry, *rest][:MOST_ASKED]
     return asked
 
 

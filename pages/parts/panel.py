@@ -114,9 +114,9 @@ def show_region_controls(
     width, height = size
     x0, y0, x1, y1 = region or (0, 0, width, height)
     st.session_state.across, st.session_state.down = (x0, x1), (y0, y1)
-    said = "Asked about: a part" if region else "Part of it"
+    label = "Asked about: a part" if region else "Part of it"
     with st.popover(
-        said,
+        label,
         icon=":material/crop:",
         help="Ask about one part of the picture only. With a mouse, drag a box on "
         "the picture; the sliders do the same.",

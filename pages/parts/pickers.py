@@ -182,15 +182,15 @@ def pick_training_picture(explorer: Explorer, view: dict[str, str]) -> None:
     if not words:
         st.caption("Which training pictures made another training picture likely?")
         return
-    found = find_examples(explorer, words)
-    if not found:
+    examples = find_examples(explorer, words)
+    if not examples:
         st.info(f"Nothing found for “{text(words)}”. Try other words or a number.")
         return
     strip = {
         "title": "Found",
         "tone": "neutral",
         "empty": "",
-        "tiles": [components.example_tile(explorer, example) for example in found],
+        "tiles": [components.example_tile(explorer, example) for example in examples],
     }
     components.tiles(
         [strip],

@@ -100,8 +100,8 @@ class Guard:
         """Let a file in, or a visitor's wish to remove it, and count it."""
         busy, status, size = self._under_way, 0, 0
         if busy[visitor] >= AT_ONCE or busy.total() >= AT_ONCE_IN_ALL:
-            said = "Other uploads are on their way. Try again in a moment."
-            await PlainTextResponse(said, 429)(scope, receive, send)
+            message = "Other uploads are on their way. Try again in a moment."
+            await PlainTextResponse(message, 429)(scope, receive, send)
             return
 
         async def counted():
@@ -120,8 +120,8 @@ class Guard:
             async with asyncio.timeout(LONGEST_UPLOAD):
                 await self._app(scope, counted, noted)
         except TimeoutError:
-            said = f"The upload took longer than {LONGEST_UPLOAD:.0f} seconds."
-            await PlainTextResponse(said, 408)(scope, receive, send)
+            message = f"The upload took longer than {LONGEST_UPLOAD:.0f} seconds."
+            await PlainTextResponse(message, 408)(scope, receive, send)
         finally:
             busy[visitor] -= 1
             if not busy[visitor]:

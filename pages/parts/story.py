@@ -25,13 +25,13 @@ class Step:
     Attributes:
         page: Where it takes place.
         title: What a visitor does.
-        said: What to look at; plain text.
+        words: What to look at; plain text.
         prepare: Sets what is asked.
     """
 
     page: str
     title: str
-    said: str
+    words: str
     prepare: Callable[[Explorer], None]
 
 
@@ -156,14 +156,14 @@ def show(explorer: Explorer) -> None:
         return
     told = steps(explorer)
     if number == INVITED:
-        said = "**New here?** Two minutes show what made a picture, and how far to "
-        said += "trust that."
+        line = "**New here?** Two minutes show what made a picture, and how far to "
+        line += "trust that."
     else:
         step = told[number]
-        said = f":gray[{number + 1} of {len(told)}] **{text(step.title)}.** "
-        said += text(step.said)
+        line = f":gray[{number + 1} of {len(told)}] **{text(step.title)}.** "
+        line += text(step.words)
     with st.container(horizontal=True, vertical_alignment="center", key="story"):
-        st.markdown(said, width="stretch")
+        st.markdown(line, width="stretch")
         with st.container(horizontal=True, width="content"):  # buttons keep their place
             show_buttons(explorer, told, number)
 

@@ -85,11 +85,13 @@ def trust_of(explorer: Explorer, lens: Lens, source: str = "") -> Trust | None:
         lens: How the scores were asked.
         source: Where they come from, as in an answer.
     """
-    found = find_evidence(explorer)
+    retraining = find_evidence(explorer)
     lens = lens.canonical()
-    if found.evidence is None or lens.region is not None:
+    if retraining.evidence is None or lens.region is not None:
         return None
-    return _trust(explorer.fingerprint, found.version, lens, source, found.evidence)
+    return _trust(
+        explorer.fingerprint, retraining.version, lens, source, retraining.evidence
+    )
 
 
 def part_of(explorer: Explorer, answer: Answer) -> Part:
@@ -107,13 +109,13 @@ def mark(explorer: Explorer, lens: Lens, source: str = "") -> tuple[str, str]:
         words = f":small[:material/science: {text(tested.words)}]"
         return words, text(tested.meaning)
     why = "No model was trained again to see whether this ranking holds."
-    found = find_evidence(explorer)
-    if found.evidence is not None and found.untested:
+    retraining = find_evidence(explorer)
+    if retraining.evidence is not None and retraining.untested:
         why = (
             "No model was trained again on random halves to see whether this ranking "
             "holds; some were without whole groups."
         )
-    elif found.evidence is not None:
+    elif retraining.evidence is not None:
         why = (
             "Other rankings of this collection were tested by retraining, this one "
             "was not: it asks about a part, or was never scored for it."

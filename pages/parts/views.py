@@ -22,13 +22,13 @@ def whole(view: dict[str, str], key: str, default: int | None = None) -> int | N
     """
     if key not in view:
         return default
-    found = link.number(view[key])
-    if found is None:
+    value = link.number(view[key])
+    if value is None:
         raise ValueError(
             f"The link says {key}={link.shortened(view[key])}, which is not a whole "
             "number of usual size. Choose a picture here instead."
         )
-    return found
+    return value
 
 
 def find_query(explorer: Explorer, view: dict[str, str]) -> Query | None:

@@ -50,10 +50,10 @@ def _capital(words: str) -> str:
 
 def sentence(error: Exception) -> str:
     """Return the sentence of an error as Markdown; `quoted` parts become code."""
-    said = str(error.args[0]) if error.args else "Something is missing."
-    parts = said.split("`")
+    words = str(error.args[0]) if error.args else "Something is missing."
+    parts = words.split("`")
     parts[::2] = [text(part) for part in parts[::2]]
-    return "`".join(parts) if len(parts) % 2 else text(said)
+    return "`".join(parts) if len(parts) % 2 else text(words)
 
 
 def heading(title: str, note: str) -> None:
@@ -61,6 +61,6 @@ def heading(title: str, note: str) -> None:
     st.markdown(f"**{text(title)}**  \n:gray[:small[{text(note)}]]")
 
 
-def how_to_read(said: str) -> None:
+def how_to_read(words: str) -> None:
     """Show the one sentence that tells how a page is read; Markdown, escaped before."""
-    st.markdown(f"**How to read this.** {said}")
+    st.markdown(f"**How to read this.** {words}")

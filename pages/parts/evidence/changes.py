@@ -27,11 +27,11 @@ def show_changes(basis: Basis) -> None:
         st.markdown("There are no scores to compare with what was measured.")
         return
     method = chosen_method(methods, "compared")
-    found = basis.calibration(method)
-    finding = changes.change_finding(found, method, basis.measurement)
+    fit = basis.calibration(method)
+    finding = changes.change_finding(fit, method, basis.measurement)
     st.markdown(text(finding))
     chart(
-        change_figure(basis, table[table["method"] == method], found),
+        change_figure(basis, table[table["method"] == method], fit),
         "changes",
         finding,
     )
@@ -40,7 +40,7 @@ def show_changes(basis: Basis) -> None:
     offer(basis, table, "changes")
 
 
-def change_figure(basis: Basis, rows: pd.DataFrame, found: Calibration):
+def change_figure(basis: Basis, rows: pd.DataFrame, fit: Calibration):
     """Return the scatter of one method's changes, with the map between them."""
     both = rows[["predicted", "measured"]]
     centred = both - both.groupby(rows["sample_id"]).transform("mean")
@@ -55,11 +55,11 @@ def change_figure(basis: Basis, rows: pd.DataFrame, found: Calibration):
     x, y = (frame[name].to_numpy() for name in "xy")
     frame = frame.iloc[comparison.scatter_positions(x, y, MANY)]
     places = np.linspace(x.min(), x.max(), 80)
-    line = pd.DataFrame({"x": places, "y": found(places)})
+    line = pd.DataFrame({"x": places, "y": fit(places)})
     return evidence_figures.calibrated_scatter(
         frame,
         line,
-        found.half_width,
+        fit.half_width,
         f"predicted change{'' if predicts_size(rows) else ', no unit'}",
         f"measured change, {names.unit_of(basis.measurement)}",
     )

@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+# Pages import these, too: whoever loads one must not wait for a page that needs it.
+SHARED = {"core", "numpy", "scipy", "pandas", "pyarrow", "PIL", "plotly"}
 MOST = 2.0  # seconds that one thread stands back altogether
 
 _drawn = threading.Condition()
@@ -62,7 +64,7 @@ class _Gate(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         """Wait where a page is being drawn; return None."""
         left = getattr(_patience, "left", 0.0)
-        if left > 0 and _pages:
+        if left > 0 and _pages and name.partition(".")[0] not in SHARED:
             start = time.monotonic()
             with _drawn:
                 _drawn.wait_for(lambda: not _pages, left)

@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import suppress
 
+FIRST = ("panel", "lens_views", "filters", "share")  # parts that the first page shows
 REST = 2.0  # seconds from a page's end to the model; the browser draws meanwhile
 _preparing = 0.0  # seconds that it took: on a slow or busy machine a browser is, too
 
@@ -20,14 +21,14 @@ def prepare_pages() -> None:
 
 
 def _prepare_pages() -> None:
-    """Import every part of a page, and open the collection that is shown first."""
+    """Import the first page's parts, and open the collection that is shown first."""
     global _preparing
 
     from pages import parts
 
     start = time.monotonic()
-    for module in pkgutil.walk_packages(parts.__path__, f"{parts.__name__}."):
-        importlib.import_module(module.name)
+    for name in FIRST:
+        importlib.import_module(f"{parts.__name__}.{name}")
     with suppress(LookupError, ValueError):  # said to the visitor who asks for it
         if explorer := parts.shared.open_early():
             _ = explorer.clearest_sample
@@ -37,6 +38,15 @@ def _prepare_pages() -> None:
 def wake_soon(explorer) -> None:
     """Let the model be loaded once the page that asks for it has been drawn."""
     if not explorer.awake:
-        timer = threading.Timer(max(REST, 2 * _preparing), explorer.wake)
+        timer = threading.Timer(max(REST, 2 * _preparing), _load_rest, [explorer])
         timer.daemon = True
         timer.start()
+
+
+def _load_rest(explorer) -> None:
+    """Import the parts of all other pages, and let the model be loaded."""
+    from pages import parts
+
+    for module in pkgutil.walk_packages(parts.__path__, f"{parts.__name__}."):
+        importlib.import_module(module.name)
+    explorer.wake()

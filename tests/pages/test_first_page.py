@@ -101,8 +101,8 @@ def test_a_server_opens_the_first_collection_before_anybody_asks(tiny_collection
     )
     assert (count, same, known) == (1, True, True)
     assert not [name for name in HEAVY if name in names]
-    parts = {f"pages.parts.{file.stem}" for file in (ROOT / "pages/parts").glob("*.py")}
-    assert parts - {"pages.parts.__init__"} <= set(names)
+    explore = imported_by(ROOT / "pages" / "explore.py")
+    assert {name for name in explore if name.startswith("pages.")} <= set(names)
 
 
 def test_a_server_without_a_collection_begins_all_the_same(tmp_path):

@@ -65,3 +65,11 @@ def test_a_page_that_fails_is_over(module):
         raise ZeroDivisionError
     imported(module, stands_back=True).join(10)
     assert module in sys.modules
+
+
+def test_what_pages_import_too_is_never_held_back(module, monkeypatch):
+    """Or a page would wait for the thread that waits for it."""
+    monkeypatch.setattr(page_first, "SHARED", {module})
+    with page_first.page_drawn():
+        imported(module, stands_back=True).join(1)
+        assert module in sys.modules

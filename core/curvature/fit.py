@@ -19,7 +19,7 @@ reduce, whose average over draws comes before the outer product, it is part of t
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -32,12 +32,13 @@ from core.curvature.patches import (
     layer_inputs,
     row_moments,
 )
+from core.measure.draws import Batch
 from core.model.denoiser import Denoiser
 from core.model.parameters import Layout, attributed_parameters, flatten_gradients
 
 
 @dataclass(frozen=True)
-class Samples:
+class Samples(Batch):
     """Noisy examples at which curvature is evaluated.
 
     Attributes:
@@ -62,15 +63,6 @@ class Samples:
         if self.targets is None:
             return 2**0.5 * (self.probes * prediction).sum()
         return (self.probes * (prediction - self.targets).square()).sum()
-
-    def __getitem__(self, index: slice | Tensor) -> "Samples":
-        """Return the samples at a slice or an index tensor."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return Samples(*(None if value is None else value[index] for value in values))
-
-    def split(self, size: int) -> list["Samples"]:
-        """Return the samples in runs of a size; the last may be shorter."""
-        return [self[i : i + size] for i in range(0, len(self.x_t), size)]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """The gradient and the value of a query: the part of Eq. 6 computed when asked.
 
-A `Question` holds all that its answer depends on besides the model. There are two kinds
-of measurement: `Drawn`, a mean over timesteps and noise estimated from keyed draws, and
-`Path`, a sum over the steps that drew the picture. A timestep range or a region is a
-contribution: disjoint ranges, and a region and its complement, sum to the whole. Ranges
-keep those draws that all queries share whose timestep lies in them, so the sum is
-exact, not only in expectation.
+A `Question` holds all that its answer depends on besides the model. There are three
+kinds of measurement: `Drawn`, a mean over timesteps and noise estimated from keyed
+draws; `Path`, a sum over the steps that drew the image; `Whole`, a value alone. A
+timestep range or a region is a contribution: disjoint ranges, and a region and its
+complement, sum to the whole. Ranges keep those draws that all queries share whose
+timestep lies in them, so the sum is exact, not only in expectation.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from torch import Tensor
 from core.curvature.basis import Eigenbasis
 from core.lenses import QUERY_FOLDS, check_timesteps
 from core.measure.draws import Draws, keyed_generator, make_draws
-from core.measure.gradients import draws_in_parts, fold_gradients, summed_gradient
+from core.measure.gradients import fold_gradients, summed_gradient
 from core.measure.trajectory import PathSteps, path_steps
 from core.measurements import MEASUREMENTS, Measurement
 from core.model.denoiser import Denoiser
@@ -215,7 +215,7 @@ class Drawn(_Measured):
                 share, draws = width / total, self._draws(timesteps)
         size = len(draws) // QUERY_FOLDS
         draws = draws.to(self.denoiser.device)
-        return draws_in_parts(draws, 0, len(draws), size), share
+        return draws.split(size), share
 
     @torch.no_grad()
     def _costs(self, draws: Draws, on_step: OnStep) -> Tensor:
@@ -224,7 +224,7 @@ class Drawn(_Measured):
         label = self.question.subject.label
         costs = [
             self.measure(self.denoiser, self.x_0, label, part)
-            for part in _counted(draws_in_parts(draws, 0, len(draws), most), on_step)
+            for part in _counted(draws.split(most), on_step)
         ]
         return torch.cat([self.x_0.new_zeros(0), *costs])
 
@@ -352,8 +352,7 @@ class Path(_Measured):
         Guidance needs two predictions of each step.
         """
         most = min(PATH_BATCH, max(1, self.denoiser.most_at_once // 2))
-        parts = [steps[i : i + most] for i in range(0, len(steps), most)]
-        for part in _counted(parts, on_step):
+        for part in _counted(steps.split(most), on_step):
             yield self.measure(self.denoiser, self.question.subject, part, self.mask)
 
 

@@ -7,6 +7,7 @@ processes. Draws are made on the CPU and then moved, so a GPU sees the same numb
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -44,8 +45,32 @@ def subset_masks(
     ])
 
 
+class Batch:
+    """A dataclass of tensors that have an entry for each draw, or are None."""
+
+    def __len__(self) -> int:
+        """Return the number of draws."""
+        return len(getattr(self, fields(self)[0].name))
+
+    def __getitem__(self, index: slice | Tensor) -> Self:
+        """Return the draws at a slice or an index tensor."""
+        return self._each(lambda values: values[index])
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same draws on another device."""
+        return self._each(lambda values: values.to(device))
+
+    def split(self, size: int) -> list[Self]:
+        """Return the draws in runs of a size; the last may be shorter."""
+        return [self[i : i + size] for i in range(0, len(self), size)]
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        values = (getattr(self, field.name) for field in fields(self))
+        return type(self)(*(None if one is None else change(one) for one in values))
+
+
 @dataclass(frozen=True)
-class Draws:
+class Draws(Batch):
     """Monte Carlo draws of what the training loss averages over.
 
     Attributes:
@@ -64,21 +89,6 @@ class Draws:
     drop_label: Tensor
     flip: Tensor
     weights: Tensor
-
-    def __len__(self) -> int:
-        """Return the number of draws S."""
-        return len(self.timesteps)
-
-    def __getitem__(self, index) -> "Draws":
-        """Return the draws at a slice or an index tensor."""
-        return self._each(lambda values: values[index])
-
-    def to(self, device: torch.device | str) -> "Draws":
-        """Return the same draws on another device."""
-        return self._each(lambda values: values.to(device))
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Draws":
-        return Draws(*(change(getattr(self, f.name)) for f in fields(self)))
 
 
 def systematic(num_draws: int, generator: torch.Generator) -> Tensor:

@@ -45,7 +45,7 @@ def fold_gradients(
     gradients = weight.new_empty(num_folds, layout.num_params)
     costs = []
     for fold in range(num_folds):
-        parts = draws_in_parts(draws, fold * per_fold, per_fold, most)
+        parts = draws[fold * per_fold : (fold + 1) * per_fold].split(most)
         summands = (
             (part.weights * measurement(denoiser, x_0, label, part)).sum() / per_fold
             for part in parts
@@ -78,9 +78,3 @@ def summed_gradient(
         total = parts if total is None else torch._foreach_add(total, parts)
         value = value + cost.detach()
     return flatten_gradients(list(total), layout, out=out), value
-
-
-def draws_in_parts(draws: Draws, first: int, count: int, size: int) -> list[Draws]:
-    """Return draws [first, first + count) in parts of at most `size`."""
-    stop = first + count
-    return [draws[i : min(i + size, stop)] for i in range(first, stop, size)]

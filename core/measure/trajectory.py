@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from core.measure.costs import masked_total
+from core.measure.draws import Batch
 from core.model.denoiser import Denoiser
 from core.model.sampling import (
     Subject,
@@ -20,7 +21,7 @@ from core.model.sampling import (
 
 
 @dataclass(frozen=True)
-class PathSteps:
+class PathSteps(Batch):
     """The sampling steps of an image that have a probability.
 
     Attributes:
@@ -34,19 +35,6 @@ class PathSteps:
     previous: Tensor
     before: Tensor
     after: Tensor
-
-    def __len__(self) -> int:
-        """Return the number of steps S."""
-        return len(self.timesteps)
-
-    def __getitem__(self, index) -> "PathSteps":
-        """Return the steps at a slice or an index tensor."""
-        return PathSteps(
-            self.timesteps[index],
-            self.previous[index],
-            self.before[index],
-            self.after[index],
-        )
 
 
 def path_steps(denoiser: Denoiser, subject: Subject) -> PathSteps:

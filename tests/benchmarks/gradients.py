@@ -22,7 +22,6 @@ from core.engine.query import QUERY_FOLDS
 from core.index.full import GradientIndex
 from core.measure.costs import loss
 from core.measure.draws import keyed_generator, make_draws
-from core.measure.gradients import draws_in_parts
 from core.model.checkpoint import denoiser_from_bytes
 from core.model.parameters import Layout, attributed_parameters, parameter_layout
 from core.presets import collection_config
@@ -246,7 +245,7 @@ def floor(stage: GradientStage, positions: range) -> None:
     parameters = attributed_parameters(denoiser.unet, stage.curvature.basis.layout)
     for position in positions:
         label = int(stage.dataset.labels[position])
-        for part in draws_in_parts(draws, 0, len(draws), BATCH_SIZE):
+        for part in draws.split(BATCH_SIZE):
             costs = loss(denoiser, stage.x_0[position], label, part)
             torch.autograd.grad((part.weights * costs).mean(), parameters)
 

@@ -190,22 +190,6 @@ def test_summed_batches_have_the_expectation_of_single_samples():
     torch.testing.assert_close(together, alone)
 
 
-def test_whitening_twice_is_solving():
-    """The inverse square root, applied twice, is the damped inverse."""
-    denoiser = linear_denoiser()
-    samples = random_samples(denoiser, 7)
-    layout = parameter_layout(denoiser.unet)
-    hessian = block_diagonal(dense_ggn(denoiser, layout, samples), layout)
-    _, ekfac = fit(denoiser, exact_samples(denoiser, samples))
-    g = torch.Generator().manual_seed(0)
-    vectors = torch.randn(3, layout.num_params, generator=g).double()
-    whitened = ekfac.whiten(vectors, 0.1)
-    torch.testing.assert_close(ekfac.whiten(whitened, 0.1), ekfac.solve(vectors, 0.1))
-    values, q = torch.linalg.eigh(hessian + 0.1 * torch.eye(len(hessian)).double())
-    expected = vectors @ (q * values.rsqrt()) @ q.T
-    torch.testing.assert_close(whitened, expected)
-
-
 class Flattened(nn.Module):
     """A denoiser as curvlinops wants it: one input tensor, 2-D output."""
 

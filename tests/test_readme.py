@@ -202,7 +202,8 @@ def signed(mean: float, error: float) -> str:
 
 
 LDS_METHODS = {
-    "exact retraining with another seed": "retraining",
+    "the most a predictor can reach": "reachable",
+    "one more retraining, another seed": "retraining",
     "EK-FAC, empirical Fisher": "ekfac-fisher",
     "**EK-FAC** (the default)": "ekfac",
     "K-FAC": "kfac",

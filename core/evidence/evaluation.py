@@ -102,6 +102,29 @@ def size_of_changes(predicted: np.ndarray, measured: np.ndarray) -> float:
     return float((x * y).sum() / total) if total > 0 else float("nan")
 
 
+def reachable(agreement: float, error: float, seeds: int = 1) -> tuple[float, float]:
+    """Return the most that any predictor can reach, and its error.
+
+    Measured is the mean over K seeds of cost = truth + noise. Two single seeds
+    correlate by r, so the mean of K has the reliability K r / (1 + (K - 1) r)
+    (Spearman and Brown), and the truth itself correlates with it by the square root.
+
+    Args:
+        agreement: r, how two single seeds correlate.
+        error: Its standard error.
+        seeds: K.
+
+    Returns:
+        NaN where the seeds do not agree at all.
+    """
+    if not agreement > 0:
+        return float("nan"), float("nan")
+    grown = 1 + (seeds - 1) * agreement
+    most = (seeds * agreement / grown) ** 0.5
+    slope = most / (2 * agreement * grown)  # d most / d r
+    return most, slope * error
+
+
 def without_top(scores: np.ndarray, fraction: float) -> np.ndarray:
     """Return the mask (N,) of all examples but the most influential fraction."""
     kept = np.ones(len(scores), dtype=bool)

@@ -9,10 +9,12 @@ from core.evidence.stored import (
     CEILING,
     FIGURES,
     RANDOM,
+    REACHABLE,
     Evidence,
     ceiling,
     default_rows,
     figures,
+    reachable_figures,
 )
 from core.numbers import number, plus_minus
 
@@ -22,8 +24,10 @@ def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
     `standard_error` is that of the mean over samples, as in the paper; `subset_error`
     is that of having few subsets; `scored` is the measurement that was scored, "own"
-    for a method that knows only one. The last row, "retraining", is the ceiling:
-    another seed's models on the same subsets as the prediction.
+    for a method that knows only one. Two rows are no methods: "retraining" is one more
+    training of each subset as the prediction, and "reachable" the most that any
+    predictor can reach, which is more, as one training is half noise. `reached` is the
+    share of that.
     """
     target = evidence.target(measurement)
     rows = []
@@ -36,8 +40,12 @@ def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     rows.sort(key=lambda row: -row["lds"])
     held_out = ceiling(evidence, measurement)
     if held_out is not None:
+        most = reachable_figures(evidence, measurement)
+        for row in rows:
+            row["reached"] = row["lds"] / most["lds"]
         rows.append({"method": CEILING, "scored": measurement} | held_out)
-    return pd.DataFrame(rows, columns=["method", *FIGURES, "scored"])
+        rows.append({"method": REACHABLE, "scored": measurement} | most)
+    return pd.DataFrame(rows, columns=["method", *FIGURES, "scored", "reached"])
 
 
 def sample_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
@@ -80,7 +88,8 @@ def lds_finding(table: pd.DataFrame) -> str:
     """Return which method ranks subsets best, beside the ceiling and chance."""
     ranked = table[table["lds"].notna()]
     ceiling = ranked[ranked["method"] == CEILING]
-    methods = ranked[~ranked["method"].isin([CEILING, RANDOM])]
+    most = ranked[ranked["method"] == REACHABLE]
+    methods = ranked[~ranked["method"].isin([CEILING, REACHABLE, RANDOM])]
     if methods.empty or methods["num_subsets"].max() < FEWEST_HALVES:
         return TOO_FEW
     best = methods.loc[methods["lds"].idxmax()]
@@ -91,7 +100,9 @@ def lds_finding(table: pd.DataFrame) -> str:
         near = "" if are_apart(best, row) else " (too near to tell apart)"
         text += f", {method_name(row['method'])} with {number(row['lds'])}{near}"
     if len(ceiling):
-        text += f"; retraining with another seed reaches {lds_of(ceiling.iloc[0])}"
+        text += f"; one more retraining reaches {lds_of(ceiling.iloc[0])}"
+    if len(most):
+        text += f", the most a predictor can reach is {lds_of(most.iloc[0])}"
     text += "; chance is 0."
     if abs(best["lds"]) <= ERRORS * error_of(best):
         text += " Even the best is within two standard errors of chance."
@@ -105,7 +116,7 @@ def lds_finding(table: pd.DataFrame) -> str:
 
 def error_note(table: pd.DataFrame) -> str:
     """Return what the error bars of an LDS table are, and what they leave out."""
-    rows = table[~table["method"].isin([CEILING])]
+    rows = table[~table["method"].isin([CEILING, REACHABLE])]
     if rows.empty:
         return ""
     text = f"± is one standard error over {rows['num_samples'].max()} samples."
@@ -116,7 +127,10 @@ def error_note(table: pd.DataFrame) -> str:
         )
     few = table[table["method"] == CEILING]
     if len(few) and few["num_subsets"].iloc[0] < rows["num_subsets"].max():
-        text += f" The ceiling rests on {few['num_subsets'].iloc[0]} of them."
+        text += (
+            f" Both ceilings rest on {few['num_subsets'].iloc[0]} of them, which adds "
+            f"{number(few['subset_error'].iloc[0])} to one more retraining."
+        )
     return text
 
 

@@ -1,13 +1,17 @@
 """What evidence calls methods, measurements and costs, in words."""
 
-from core.evidence.stored import CEILING, RANDOM
+from core.evidence.stored import CEILING, RANDOM, REACHABLE
 from core.measurements import MEASUREMENTS
 from core.methods import METHODS
 
 
 def method_name(method: str) -> str:
     """Return what to call a method where space is short."""
-    names = {CEILING: "retraining with another seed", RANDOM: "random scores"}
+    names = {
+        CEILING: "one more retraining",
+        REACHABLE: "the most a predictor can reach",
+        RANDOM: "random scores",
+    }
     if method in METHODS:
         return METHODS[method].title.replace(" influence", "")
     return names.get(method, method)

@@ -1,4 +1,4 @@
-"""Does one method rank subsets better than another? Paired tests, and what can be.
+"""Does one method rank subsets better than another? Paired tests.
 
 Two methods are compared on the same samples and the same retrained models, so what both
 share cancels. Samples *and* subsets are drawn again together (a crossed bootstrap): an
@@ -14,7 +14,7 @@ import pandas as pd
 from core.evidence.evaluation import lds
 from core.evidence.names import method_name
 from core.evidence.stored import FEWEST, RANDOM, Evidence, default_rows
-from core.numbers import number, plus_minus
+from core.numbers import plus_minus
 from core.seeds import keyed_seed
 
 RESAMPLES = 4000  # of samples and subsets together
@@ -82,6 +82,7 @@ def paired_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
         (name for name in means if np.isfinite(means[name])),
         key=lambda name: (-means[name], name),
     )
+    predicted = {name: predicted[name] for name in ranked}  # without constant ones
     again = bootstrap_lds(predicted, measured, evidence.recipe.get("seed", 0))
     rows = []
     for first, other in combinations(ranked, 2):
@@ -126,34 +127,3 @@ def paired_finding(table: pd.DataFrame) -> str:
         text += f" The test cannot tell it from {differences}"
         text += f" and {more} more." if more > 0 else "."
     return text
-
-
-def reachable(agreement: float, error: float, seeds: int = 1) -> tuple[float, float]:
-    """Return the most that any predictor can reach, and its error.
-
-    Measured is the mean over K seeds of cost = truth + noise. Two single seeds
-    correlate by r, so the mean of K has the reliability K r / (1 + (K - 1) r)
-    (Spearman and Brown), and the truth itself correlates with it by the square root.
-
-    Args:
-        agreement: r, how two single seeds correlate.
-        error: Its standard error.
-        seeds: K.
-
-    Returns:
-        NaN where the seeds do not agree at all.
-    """
-    if not agreement > 0:
-        return float("nan"), float("nan")
-    grown = 1 + (seeds - 1) * agreement
-    most = (seeds * agreement / grown) ** 0.5
-    slope = most / (2 * agreement * grown)  # d most / d r
-    return most, slope * error
-
-
-def reachable_words(agreement: float, most: float) -> str:
-    """Return both ceilings, each with the name of what it is."""
-    return (
-        f"one more retraining reaches {number(agreement)}, the most a predictor can "
-        f"reach is {number(most)}"
-    )

@@ -31,6 +31,7 @@ from core.evidence.evaluation import (
     lds,
     mean_and_error,
     predicted_changes,
+    reachable,
     subset_error,
 )
 from core.files.table_files import DAMAGE
@@ -40,6 +41,7 @@ from core.files.whole import written_whole
 LENS = ("method", "measurement", "low", "high", "damping", "num_draws", "variant")
 FIGURES = ("lds", "standard_error", "subset_error", "num_samples", "num_subsets")
 CEILING = "retraining"  # in place of a method: the same subsets, another seed
+REACHABLE = "reachable"  # in place of a method: the best that any predictor could do
 RANDOM = "random"  # in place of a method: scores, or a removal, that knows nothing
 NOTHING = "none"  # in place of a method: the removal of no image
 FEWEST = 3  # subsets that can be ranked at all
@@ -331,8 +333,8 @@ def default_rows(evidence: Evidence, measurement: str) -> Iterator[tuple[str, di
 def ceiling(evidence: Evidence, measurement: str) -> dict | None:
     """Return the LDS of exact retraining with a held-out seed, or None without one.
 
-    The last seed predicts the mean of the others, on the subsets that have all. Seeds
-    that too few subsets have yet do not count.
+    The second seed predicts the first, on the subsets that have both. Seeds that too
+    few subsets have yet do not count.
     """
     halves = evidence.measured.query("kind == 'half'")
     per_seed = halves.groupby("seed")["subset"].nunique()
@@ -344,7 +346,28 @@ def ceiling(evidence: Evidence, measurement: str) -> dict | None:
     if len(common) < FEWEST:
         return None
     values = [target[common].to_numpy() for target in targets]
-    return figures(values[-1], np.mean(values[:-1], 0))
+    return figures(values[1], values[0])
+
+
+def num_target_seeds(evidence: Evidence, measurement: str) -> int:
+    """Return over how many seeds `Evidence.target` is the mean, of all timesteps."""
+    rows = evidence.measured.query("kind == 'half' and measurement == @measurement")
+    per_seed = rows[rows["low"] == -1].groupby("seed")["subset"].nunique()
+    return int((per_seed == per_seed.max()).sum())
+
+
+def reachable_figures(evidence: Evidence, measurement: str) -> dict | None:
+    """Return the most that a predictor can reach with both errors, or None."""
+    one = ceiling(evidence, measurement)
+    if one is None:
+        return None
+    seeds = num_target_seeds(evidence, measurement)
+    pairs = {
+        name: reachable(one["lds"], one[name], seeds)
+        for name in ("standard_error", "subset_error")
+    }
+    errors = {name: error for name, (_, error) in pairs.items()}
+    return one | errors | {"lds": pairs["subset_error"][0]}
 
 
 def _key(lens: dict, but: tuple[str, ...] = ()) -> tuple:

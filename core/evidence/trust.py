@@ -15,6 +15,7 @@ from core.evidence.stored import (
     ceiling,
     default_lens,
     figures,
+    reachable_figures,
 )
 from core.files.texts import minus
 from core.lenses import Lens
@@ -34,7 +35,8 @@ class Trust:
             cost (Eq. 13), in [-1, 1]; 0 is chance.
         standard_error: Of that mean, over samples.
         subset_error: The error that comes from having few subsets (jackknife).
-        ceiling: The LDS of exact retraining with another seed; NaN where that was not
+        most: The most that any predictor can reach; NaN where that was not measured.
+        ceiling: The LDS of one more retraining, another seed; NaN where that was not
             measured.
         ceiling_error: Its standard error over samples.
         ceiling_subsets: Retrained models that it rests on.
@@ -56,13 +58,14 @@ class Trust:
     ceiling_error: float = float("nan")
     ceiling_subsets: int = 0
     size: float = float("nan")
+    most: float = float("nan")
 
     @property
     def words(self) -> str:
         """The figure as it stands beside a score."""
         text = f"LDS of this lens here: {plus_minus(self.lds, self.standard_error)}"
-        if np.isfinite(self.ceiling):
-            text += f" (ceiling {number(self.ceiling)})"
+        if np.isfinite(self.most):
+            text += f" (at most {number(self.most)})"
         if np.isfinite(self.size):
             text += f"; sizes × {minus(f'{self.size:.2g}')}"
         return text
@@ -83,9 +86,10 @@ class Trust:
             )
         if np.isfinite(self.ceiling):
             text += (
-                " The ceiling is exact retraining with another seed, "
+                " One more retraining, with another seed, reaches "
                 f"{plus_minus(self.ceiling, self.ceiling_error)} over "
-                f"{self.ceiling_subsets} of the halves."
+                f"{self.ceiling_subsets} of the halves; the most that any predictor "
+                f"can reach is {number(self.most)}."
             )
         if np.isfinite(self.size):
             text += (
@@ -178,6 +182,7 @@ def lens_trust(
         ceiling=best["lds"],
         ceiling_error=best["standard_error"],
         ceiling_subsets=best["num_subsets"],
+        most=reachable_figures(evidence, measurement)["lds"],
     )
 
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from core.evidence import names, redrawn
 from core.evidence.groups import group_finding, group_summary
+from core.evidence.own_group import own_group_finding
 from core.evidence.stored import NOTHING, RANDOM
 from core.explorer import groups
 from core.explorer.explorer import Explorer
@@ -20,6 +21,7 @@ from pages.parts.evidence.card import (
     show_commands,
     show_redrawn,
 )
+from pages.parts.words import text
 
 
 def show_groups(basis: Basis) -> None:
@@ -66,6 +68,9 @@ def show_groups(basis: Basis) -> None:
         f"{against} All these models began with the same random weights; each was "
         "trained once, so what chance adds to a training is in every dot."
     )
+    label = own_group_finding(basis.table("own-group"))
+    if label:
+        st.markdown(text(label))
     show_group_images(basis)
     offer(basis, table, "groups")
 

@@ -3,15 +3,19 @@
 import pandas as pd
 import streamlit as st
 
-from core.evidence import lds, names
-from core.evidence.stored import CEILING, RANDOM
+from core.evidence import lds, names, paired
+from core.evidence.stored import CEILING, RANDOM, REACHABLE
 from core.files.texts import minus
 from core.methods import METHODS
 from core.report import evidence_figures
 from pages.parts.evidence.card import Basis, chart, lds_points, offer, say
 from pages.parts.words import text
 
-REFERENCES = {CEILING: "exact retraining", RANDOM: "random scores"}
+REFERENCES = {
+    CEILING: "one more retraining",
+    REACHABLE: "the most a predictor can reach",
+    RANDOM: "random scores",
+}
 KINDS = ["influence", "attribution", "similarity", "other"]
 
 
@@ -24,7 +28,7 @@ def show_lds(basis: Basis) -> None:
         "LDS: rank correlation over random halves; 1 is the same order, 0 is chance",
         finding,
     )
-    outside = table["method"].isin([CEILING, RANDOM])
+    outside = table["method"].isin(list(REFERENCES))
     known = table[table["lds"].notna()].set_index("method")
     references = {
         name: (known.at[method, "lds"], known.at[method, "standard_error"])
@@ -47,6 +51,10 @@ def show_lds(basis: Basis) -> None:
         show_lds_table(table)
         offer(basis, table, "lds")
     st.caption(text(lds.error_note(table)))
+    with st.expander("Does one method beat another?"):
+        pairs = basis.table("paired")
+        st.markdown(text(paired.paired_finding(pairs)))
+        offer(basis, pairs, "paired")
 
 
 def show_lds_table(table: pd.DataFrame) -> None:
@@ -58,10 +66,12 @@ def show_lds_table(table: pd.DataFrame) -> None:
         "LDS": table["lds"],
         "±": table["standard_error"],
         "± halves": table["subset_error"],
+        "of the most": table["reached"],
         "scored": table["scored"],
     })
     # A styled number is sorted as a number, and has the minus sign that people read.
     printed = dict.fromkeys(["LDS", "±", "± halves"], lambda x: minus(f"{x:.3f}"))
+    printed["of the most"] = lambda x: minus(f"{x:.0%}")
     st.dataframe(
         shown.style.format(printed, na_rep="–"),
         hide_index=True,
@@ -70,6 +80,9 @@ def show_lds_table(table: pd.DataFrame) -> None:
         column_config={
             "± halves": st.column_config.NumberColumn(
                 help="Error from having few retrained models (jackknife)"
+            ),
+            "of the most": st.column_config.NumberColumn(
+                help="Share of the most that any predictor can reach"
             ),
             "scored": st.column_config.TextColumn(
                 help="What the scores were about; own: the method knows only one thing"

@@ -24,6 +24,8 @@ from core.evidence.stored import (
     ceiling,
     evidence_folder,
     evidence_of,
+    num_target_seeds,
+    reachable_figures,
     read_evidence,
     write_evidence,
 )
@@ -71,9 +73,16 @@ def linear() -> Evidence:
 
 
 def test_lds_of_exact_terms_is_one_and_of_noise_is_not(linear):
-    """Sorted from best to worst, the ceiling last; each method under its own lens."""
+    """Sorted from best to worst, ceilings last; each method under its own lens."""
     table = lds_table(linear, "loss").set_index("method")
-    assert list(table.index) == ["ekfac", "clip", "retraining"]
+    assert list(table.index) == ["ekfac", "clip", "retraining", "reachable"]
+    single, most = table.loc["retraining"], table.loc["reachable"]
+    assert most["lds"] == pytest.approx(single["lds"] ** 0.5)
+    slope = 1 / (2 * most["lds"])
+    for error in ("standard_error", "subset_error"):
+        assert most[error] == pytest.approx(slope * single[error])
+    reached = table.loc[["ekfac", "clip"], "lds"] / most["lds"]
+    assert table.loc[reached.index, "reached"].tolist() == pytest.approx(list(reached))
     assert table.at["ekfac", "lds"] == pytest.approx(1)
     assert abs(table.at["clip", "lds"]) < 4 * table.at["clip", "subset_error"]
     assert table.at["clip", "scored"] == "own"
@@ -87,7 +96,21 @@ def test_the_ceiling_is_the_agreement_of_two_seeds(linear):
     assert 0.5 < found["lds"] < 1
     alone = linear.measured[linear.measured["seed"] == 0]
     one = Evidence(RECIPE, linear.masks, alone, linear.scores)
-    assert ceiling(one, "loss") is None
+    assert ceiling(one, "loss") is None and reachable_figures(one, "loss") is None
+
+
+def test_targets_of_two_seeds_can_be_reached_further(linear):
+    """Spearman and Brown: the mean of two trainings holds less noise than one."""
+    common = linear.target("loss", seed=1).columns
+    measured = linear.measured[
+        (linear.measured["kind"] != "half") | linear.measured["subset"].isin(common)
+    ]
+    both = replace(linear, measured=measured)
+    single = ceiling(both, "loss")["lds"]
+    assert num_target_seeds(linear, "loss") == 1
+    assert num_target_seeds(both, "loss") == 2
+    expected = (2 * single / (1 + single)) ** 0.5
+    assert reachable_figures(both, "loss")["lds"] == pytest.approx(expected)
 
 
 def test_extra_seeds_of_some_subsets_do_not_change_the_target(linear):
@@ -278,7 +301,7 @@ def test_the_command_prints_csv(linear, tmp_path, monkeypatch, capsys):
     assert ask(monkeypatch, "--root", str(tmp_path), "--table", "lds") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
-        "method,lds,standard_error,subset_error,num_samples,num_subsets,scored"
+        "method,lds,standard_error,subset_error,num_samples,num_subsets,scored,reached"
     )
     assert lines[1].startswith("ekfac,1,")
 

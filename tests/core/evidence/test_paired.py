@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from core.evidence import paired
+from core.evidence.evaluation import reachable
 from core.evidence.paired import bootstrap_lds, holm, paired_finding, paired_table
 from core.evidence.tables import make_table
 from core.presets import collection_config
@@ -90,10 +91,10 @@ def test_the_most_a_predictor_can_reach_is_what_the_truth_reaches(seeds):
     truth = rng.normal(size=200_000)
     runs = truth + 1.3 * rng.normal(size=(seeds + 1, truth.size))
     single = np.corrcoef(runs[0], runs[-1])[0, 1]
-    most, error = paired.reachable(single, 0.02, seeds)
+    most, error = reachable(single, 0.02, seeds)
     mean = runs[:seeds].mean(0)
     assert most == pytest.approx(np.corrcoef(truth, mean)[0, 1], abs=0.01)
     step = 1e-6
-    slope = (paired.reachable(single + step, 0, seeds)[0] - most) / step
+    slope = (reachable(single + step, 0, seeds)[0] - most) / step
     assert error == pytest.approx(0.02 * slope, rel=1e-3)
-    assert np.isnan(paired.reachable(-0.1, 0.02)).all()
+    assert np.isnan(reachable(-0.1, 0.02)).all()

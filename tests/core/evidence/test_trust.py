@@ -79,6 +79,7 @@ def test_trust_is_the_row_of_the_table(evidence):
                 assert found.lds == pytest.approx(row["lds"], abs=1e-12)
                 assert found.subset_error == pytest.approx(row["subset_error"])
                 assert found.ceiling == pytest.approx(best)
+                assert found.most == pytest.approx(best**0.5)  # of one seed's models
 
 
 @pytest.mark.parametrize(
@@ -117,13 +118,14 @@ def test_the_sketch_of_a_method_that_was_tested_in_full_is_said_so(evidence):
 
 
 def test_the_words_carry_error_and_ceiling():
-    found = Trust(0.2134, 0.0217, 0.04, 0.351, 20, 32)
-    assert found.words == "LDS of this lens here: 0.21 ± 0.02 (ceiling 0.35)"
+    found = Trust(0.2134, 0.0217, 0.04, 0.351, 20, 32, most=0.592)
+    assert found.words == "LDS of this lens here: 0.21 ± 0.02 (at most 0.59)"
+    assert "reaches 0.35" in found.meaning and "can reach is 0.59." in found.meaning
     assert "on 32 random halves" in found.meaning and "20 samples" in found.meaning
     assert "so few halves add 0.04" in found.meaning
     alone = Trust(-0.2134, float("nan"), float("nan"), float("nan"), 1, 32)
     assert alone.words == "LDS of this lens here: −0.21"
-    assert "standard error" not in alone.meaning and "ceiling" not in alone.meaning
+    assert "standard error" not in alone.meaning and "can reach" not in alone.meaning
 
 
 def test_printed_correlations_have_no_negative_zero():

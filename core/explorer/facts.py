@@ -18,7 +18,7 @@ from core.evidence.stored import Evidence, evidence_folder, evidence_of
 from core.explorer import layout
 from core.explorer.resemblance import Resemblance, resemblance
 from core.lenses import Lens, stored_key
-from core.scores.errors import StoredErrors
+from core.scores.error_files import StoredErrors
 
 
 class Facts:

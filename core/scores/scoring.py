@@ -29,13 +29,8 @@ from core.index.sketch import collection_sketch
 from core.lenses import Lens
 from core.methods import METHODS
 from core.scores.beside import open_index
-from core.scores.errors import (
-    ErrorModel,
-    errors_path,
-    question_kind,
-    read_model,
-    typical_model,
-)
+from core.scores.error_files import errors_path, read_model
+from core.scores.errors import ErrorModel, question_kind, typical_model
 from core.scores.influence import centred
 from core.scores.method_files import load_method
 from core.scores.stored import (

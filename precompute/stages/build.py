@@ -4,8 +4,8 @@ from pathlib import Path
 
 from core.config import CollectionConfig
 from precompute.machinery.parallel import joined, own_device, rank_and_size
+from precompute.stages.coverage import affordable, measure_coverage
 from precompute.stages.publish import publish
-from precompute.stages.repeats import affordable, measure_coverage
 from precompute.stages.stages import compute
 
 

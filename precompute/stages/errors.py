@@ -19,16 +19,8 @@ from core.explorer.explorer import Explorer, open_explorer
 from core.index.sketch import Sketch
 from core.lenses import Lens, stored_key
 from core.methods import METHODS
-from core.scores.errors import (
-    Asked,
-    ErrorModel,
-    errors_path,
-    fit_law,
-    fit_sketch,
-    held_out,
-    read_model,
-    write_model,
-)
+from core.scores.error_files import errors_path, read_model, write_model
+from core.scores.errors import Asked, ErrorModel, fit_law, fit_sketch, held_out
 from core.scores.group_errors import (
     INDEPENDENT,
     fold_contrasts,

@@ -19,7 +19,7 @@ from core.files.tensor_files import write_tensors
 from core.index.full import GradientIndex, balance
 from core.index.sketch import collection_sketch
 from core.lenses import Lens, stored_key
-from core.scores.errors import errors_path, write_model
+from core.scores.error_files import errors_path, write_model
 from core.scores.group_errors import (
     training_errors,
     training_errors_path,

@@ -11,8 +11,8 @@ add = add_published
 
 def run(options: argparse.Namespace) -> None:
     """Write the laws of the errors, print where they lie, and test them."""
+    from precompute.stages.coverage import measure_coverage
     from precompute.stages.errors import tell_errors
-    from precompute.stages.repeats import measure_coverage
 
     about = root_of(options), options.collection, options.work
     print(tell_errors(*about))

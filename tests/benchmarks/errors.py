@@ -3,7 +3,7 @@
 By lens (loss, ELBO, trajectory, a region, a band of noise levels) and by what answers
 (stored, sketch, and the full index where it is there): how often a 90% interval holds,
 and real over printed error, for the ten images that an answer shows and for random
-ones. `precompute.stages.repeats` says what is compared. Resumable: the repeats lie in
+ones. `precompute.stages.coverage` says what is compared. Resumable: the repeats lie in
 `data/work`.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from core.config import DATA_DIR
 from core.explorer.explorer import Explorer, Lens, open_explorer
 from core.index.sketch import BLOCK
-from precompute.stages.repeats import TESTED, Trial, compared
+from precompute.stages.coverage import TESTED, Trial, compared
 from tests.benchmarks import machine
 
 QUERIES, REPEATS = 8, 10

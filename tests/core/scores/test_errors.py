@@ -10,18 +10,15 @@ import torch
 from core.answers import Uncertainty
 from core.collection.schema import StoredAnswer, lens_key
 from core.presets import collection_config
+from core.scores.error_files import StoredErrors, errors_path, read_model, write_model
 from core.scores.errors import (
     Asked,
     ErrorModel,
     Law,
-    StoredErrors,
-    errors_path,
     fit_law,
     fit_sketch,
     held_out,
-    read_model,
     typical_model,
-    write_model,
 )
 from core.scores.group_errors import of_these_sizes
 from core.scores.influence import centred, fold_statistics

@@ -7,21 +7,12 @@ import pytest
 
 from core.explorer.explorer import Lens, open_explorer
 from core.presets import collection_config
-from core.scores.errors import (
-    Asked,
-    ErrorModel,
-    Law,
-    errors_path,
-    fit_unseen,
-    read_model,
-    stood,
-)
-from precompute.stages.errors import HELD_OUT
-from precompute.stages.repeats import (
+from core.scores.error_files import errors_path, read_model
+from core.scores.errors import Asked, ErrorModel, Law, fit_unseen, stood
+from precompute.stages.coverage import (
     FITTED,
     TESTED,
     Deviation,
-    Repeats,
     Trial,
     affordable,
     answers_shown,
@@ -29,6 +20,8 @@ from precompute.stages.repeats import (
     kind_of,
     measure_coverage,
 )
+from precompute.stages.errors import HELD_OUT
+from precompute.stages.repeats import Repeats
 from tests.conftest import linked_copy
 
 

@@ -318,7 +318,7 @@ def test_measured_values_are_those_of_the_answers(explorer, generated):
         np.testing.assert_allclose(
             measured.standard_error, answer.value_error, rtol=1e-3
         )
-    with pytest.raises(ValueError, match="is that of the whole picture"):
+    with pytest.raises(ValueError, match="is that of the whole image"):
         explorer.measure(generated, "log-probability", (0, 5))
 
 

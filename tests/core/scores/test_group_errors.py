@@ -159,7 +159,7 @@ def test_without_the_file_errors_are_independent_and_the_note_says_so(
     answer = tiny_explorer.answer(query, Lens())
     found = tiny_explorer.uncertainty(query, answer)
     assert found.note == INDEPENDENT
-    np.testing.assert_allclose(found.own, answer.standard_errors**2)
+    np.testing.assert_allclose(found.unshared, answer.standard_errors**2)
 
 
 def test_method_without_errors_has_none(tiny_explorer):

@@ -66,7 +66,8 @@ def read_model(path: Path) -> ErrorModel | None:
         return ErrorModel(
             **laws,
             sketch_size=float(facts["sketch_size"]),
-            unseen=dict(facts.get("unseen", {})),  # none before it was measured
+            again=dict(facts.get("again", {})),  # none before it was measured
+            unseen=dict(facts.get("unseen", {})),
             coverage=dict(facts["coverage"]),
             answers=answers,
         )
@@ -128,8 +129,7 @@ class StoredErrors:
         kind = question_kind(Lens(**asked_as, timesteps=lens.get("timesteps")))
         asked = self._model.answers.get(lens_key(lens), {}).get(str(sample))
         if asked is None:  # as the build wrote it, which had repeated nothing yet
-            unseen = self._model.unseen_of(kind)
             variance = np.square(answer.standard_errors)
-            return np.sqrt(variance + unseen * np.square(answer.scores))
+            return np.sqrt(self._model.repeated(variance, answer.scores, kind))
         variance = self._model.variance(answer.scores, asked, *self._images, kind)
         return np.sqrt(variance)

@@ -38,10 +38,9 @@ hundred, though there are two thousand.
 **What folds do not show.** All images share one set of training draws, so however many
 pairs are fitted, the contrast of two folds is one realisation of their noise; and an
 answer shows the images that this realisation raised. Repeats of the whole estimate tell
-what is missing: little for images drawn at random, and 6 to 11% of the scores that are
-shown. So every variance has a term `unseen` times s^2, for each kind of question,
-fitted on repeats of some of the gallery's answers by the mean square that they were off
-beyond what was printed.
+what is wrong with it. So every variance is the law's times a factor, `again`, plus a
+term `unseen` times s^2, both for each kind of question: the first from how far images
+drawn at random were off, the second from the ten that are shown.
 
 **Chosen by their score.** The ten largest shown scores are too large on average (the
 winner's curse): by v times the slope of the log density of scores at s, a fraction of
@@ -51,7 +50,7 @@ all draws half of that, against errors of 8 to 13%. So shown scores are not shru
 the width covers it: what is stored as `coverage` is counted among the images chosen.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -195,7 +194,8 @@ class ErrorModel:
         coverage: How the errors stood a test by other draws; empty without one.
         answers: By lens and sample: the stored answers whose errors were written by an
             earlier model, and which are told anew from this.
-        unseen: Squared relative error that folds do not show, by `question_kind`.
+        again: Variance by repeats over that of the laws, by `question_kind`.
+        unseen: Squared relative error beyond that, of images that are shown.
     """
 
     training: Law
@@ -204,13 +204,13 @@ class ErrorModel:
     sketch_size: float = 1.0
     coverage: dict = field(default_factory=dict)
     answers: dict[str, dict[str, Asked]] = field(default_factory=dict)
+    again: dict[str, float] = field(default_factory=dict)
     unseen: dict[str, float] = field(default_factory=dict)
 
-    def unseen_of(self, kind: str) -> float:
-        """Return `unseen` of a kind of question, of an average one if it is unknown."""
-        if kind in self.unseen or not self.unseen:
-            return self.unseen.get(kind, 0.0)
-        return float(np.mean(list(self.unseen.values())))
+    def repeated(self, variance: np.ndarray, scores: np.ndarray, kind: str):
+        """Return what repeats make of a variance by the laws, both (N,)."""
+        again = _of_kind(self.again, kind, 1.0)
+        return again * variance + _of_kind(self.unseen, kind, 0.0) * np.square(scores)
 
     def variance(
         self,
@@ -232,7 +232,7 @@ class ErrorModel:
         training = self.training.variance(asked.spread * level, scores)
         base = asked.noise * np.square(lengths)
         query = self.query.variance(base, scores, asked.relative)
-        return training + query + self.unseen_of(kind) * np.square(scores)
+        return self.repeated(training + query, scores, kind)
 
 
 def typical_model(calibration: float) -> ErrorModel:
@@ -256,13 +256,35 @@ def question_kind(lens: Lens) -> str:
     return " ".join(words)
 
 
-def fit_unseen(excess: dict[str, list[float]]) -> dict[str, float]:
-    """Return `ErrorModel.unseen`, given the same of each question that was repeated."""
-    typical = TYPICAL_COUNTS * TYPICAL**2
-    return {
-        kind: max(0.0, typical + sum(each)) / (TYPICAL_COUNTS + len(each))
-        for kind, each in excess.items()
+def _of_kind(values: dict[str, float], kind: str, none: float) -> float:
+    """Return the value of a kind of question, that of an average one if unknown."""
+    if kind in values or not values:
+        return values.get(kind, none)
+    return float(np.mean(list(values.values())))
+
+
+def fit_repeated(
+    model: ErrorModel, ratios: dict[str, list[float]], shown: dict[str, list[tuple]]
+) -> ErrorModel:
+    """Return the model with what repeats say, by kind of question.
+
+    Args:
+        model: How errors grow.
+        ratios: Variance by repeats over the law's, of random images, per question.
+        shown: Of the ten images that are shown, per question: the mean variance by
+            repeats, the mean of the law's, and the mean square score.
+    """
+
+    def mean(typical: float, each: list[float]) -> float:
+        total = TYPICAL_COUNTS * typical + sum(each)
+        return max(0.0, total) / (TYPICAL_COUNTS + len(each))
+
+    again = {kind: mean(1.0, each) for kind, each in ratios.items()}
+    unseen = {
+        kind: mean(TYPICAL**2, [(a - again[kind] * b) / c for a, b, c in each])
+        for kind, each in shown.items()
     }
+    return replace(model, again=again, unseen=unseen)
 
 
 def stood(z: np.ndarray) -> dict:

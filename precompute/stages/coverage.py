@@ -18,7 +18,7 @@ from core.config import DATA_DIR, CollectionConfig
 from core.explorer.explorer import Answer, Explorer, Lens, open_explorer
 from core.measure.draws import keyed_generator
 from core.scores.error_files import errors_path, read_model, write_model
-from core.scores.errors import TOP, ErrorModel, fit_unseen, question_kind, stood
+from core.scores.errors import TOP, ErrorModel, fit_repeated, question_kind, stood
 from precompute.machinery.progress import Bar
 from precompute.stages.repeats import Repeats
 
@@ -94,9 +94,9 @@ def measure_coverage(
 ) -> dict:
     """Return how the errors of a collection stand a test by other draws; resumable.
 
-    Half of the samples tell what errors folds do not show (`ErrorModel.unseen`); the
-    figures are of the other half, with errors as told then.
-    Both go into the file of the collection's laws, if there is one.
+    Half of the samples tell what folds do not (`ErrorModel.repeated`); the figures are
+    of the other half, with errors as told then. Both go into the file of the
+    collection's laws, if there is one.
 
     Args:
         root: Folder of the published collections.
@@ -113,10 +113,13 @@ def measure_coverage(
     with closing(open_explorer(name, root)) as explorer:
         path = errors_path(root, explorer.config)
         model = read_model(path)
-        if model is not None:
+    if model is not None:
+        model = replace(model, again={}, unseen={})
+        write_model(path, model)  # errors by the laws alone are what is corrected
+        with closing(open_explorer(name, root)) as explorer:
             found, *_ = repeated(explorer, work, replace(trial, half=FITTED))
-            model = replace(model, unseen=fit_unseen(excess(found, model)))
-            write_model(path, model)
+        model = fitted(found, model)
+        write_model(path, model)
     with closing(open_explorer(name, root)) as explorer:
         found = compared(explorer, work, replace(trial, half=TESTED))
     if model is not None:
@@ -146,37 +149,36 @@ class Deviation:
         """Real over printed error, shape (K,)."""
         return self.off / (self.error * (1 + 1 / self.repeats) ** 0.5)
 
-    def missing(self) -> float:
-        """Return what is missing in the printed variance, over the mean square score.
-
-        The mean of R repeats is off by 1 / R of the same variance.
-        """
-        real = np.square(self.off).mean() / (1 + 1 / self.repeats)
-        printed = np.square(self.error).mean()
-        return float((real - printed) / np.square(self.scores).mean())
+    @property
+    def variance(self) -> np.ndarray:
+        """What repeats find, of each score; the mean of R of them has 1 / R of it."""
+        return np.square(self.off) / (1 + 1 / self.repeats)
 
 
 Deviations = dict[str, dict[str, list[Deviation]]]  # by kind of answer; "top" and "all"
 
 
-def excess(found: Deviations, model: ErrorModel) -> dict[str, list[float]]:
-    """Return what exact answers' errors lack, relative and squared, by question's kind.
+def fitted(found: Deviations, model: ErrorModel) -> ErrorModel:
+    """Return the model of the laws alone with what repeats of exact answers say.
 
-    Of the ten images that are shown. A sketch adds errors of its own, which would hide
-    what is missing.
+    A sketch adds errors of its own, which would hide what is missing.
 
     Args:
-        found: Of `repeated`.
-        model: Of the errors there.
+        found: Of `repeated`, with the errors that `model` tells.
+        model: As yet without anything from repeats.
     """
-    missing: dict[str, list[float]] = {}
+    ratios, shown = {}, {}
     for answered, parts in found.items():
         kind, source = answered.split(", ")
-        if source != "sketch":
-            printed = model.unseen_of(kind)
-            each = missing.setdefault(kind, [])
-            each += [printed + one.missing() for one in parts["top"]]
-    return missing
+        if source == "sketch":
+            continue
+        for one in parts["all"]:
+            ratio = np.mean(one.variance / np.square(one.error))
+            ratios.setdefault(kind, []).append(float(ratio))
+        for one in parts["top"]:
+            means = one.variance, np.square(one.error), np.square(one.scores)
+            shown.setdefault(kind, []).append(tuple(float(x.mean()) for x in means))
+    return fit_repeated(model, ratios, shown)
 
 
 def compared(explorer: Explorer, work: Path, trial: Trial) -> dict:

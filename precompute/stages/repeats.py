@@ -18,6 +18,7 @@ from core.data.datasets import load_dataset
 from core.explorer.explorer import Explorer, Lens
 from core.index.sketch import make_sketch, pack_signs, packed_products
 from core.measure.draws import Augmentation, keyed_generator, make_draws
+from core.scores.errors import question_kind
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import load_tensors, open_workspace, save_tensors
 from precompute.stages.gradients import GradientStage, measured_proposal
@@ -146,7 +147,11 @@ class Repeats:
         }
 
     def _between(self, numbers: range, among: list[int], name: str) -> float:
-        rows = [self._repeat(number)[name][:, among] for number in numbers]
+        # Of the default question: others agree less, a band least.
+        asked = [
+            i for i, (_, lens) in enumerate(self.questions) if not is_special(lens)
+        ]
+        rows = [self._repeat(number)[name][asked][:, among] for number in numbers]
         return float(
             np.mean([
                 spearmanr(a, b).statistic
@@ -155,6 +160,11 @@ class Repeats:
                 for a, b in zip(first, second, strict=True)
             ])
         )
+
+
+def is_special(lens: Lens) -> bool:
+    """Return whether a lens asks anything but the default question."""
+    return question_kind(lens) != question_kind(Lens())
 
 
 def sketched(dim: int) -> str:

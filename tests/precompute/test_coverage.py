@@ -1,14 +1,12 @@
 """Repeats renew draws and nothing else, and errors are held against them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from core.explorer.explorer import Lens, open_explorer
 from core.presets import collection_config
 from core.scores.error_files import errors_path, read_model
-from core.scores.errors import Asked, ErrorModel, Law, fit_unseen, stood
+from core.scores.errors import Asked, ErrorModel, Law, stood
 from precompute.stages.coverage import (
     FITTED,
     TESTED,
@@ -16,7 +14,7 @@ from precompute.stages.coverage import (
     Trial,
     affordable,
     answers_shown,
-    excess,
+    fitted,
     kind_of,
     measure_coverage,
 )
@@ -76,13 +74,14 @@ def test_what_was_found_is_kept_beside_the_collection(tiny_collection, tmp_path)
 
     # What was fitted on some samples was told of the others; a second run is the same.
     after = read_model(errors_path(root, collection_config("glyphs", "tiny")))
-    assert before.unseen == {} and after.unseen["loss"] > 0
+    assert before.unseen == {} and set(after.unseen) == set(after.again) == {"loss"}
     second = measure_coverage(root, "glyphs", tmp_path / "work", trial)
     assert second["kinds"]["loss, exact"]["top"] == pytest.approx(
         found["kinds"]["loss, exact"]["top"], rel=1e-3
     )
     again = read_model(errors_path(root, collection_config("glyphs", "tiny")))
     assert again.unseen == pytest.approx(after.unseen, rel=1e-3)
+    assert again.again == pytest.approx(after.again, rel=1e-3)
 
 
 def test_samples_that_are_fitted_on_are_not_tested_on(explorer):
@@ -95,36 +94,51 @@ def test_samples_that_are_fitted_on_are_not_tested_on(explorer):
     assert len({one.sample for one in answers_shown(explorer, Trial(queries=4))}) == 4
 
 
+def deviations(rng, size, spread, count, number=400):
+    """Return answers whose scores are off by a share of them, printed as a tenth."""
+    answers = []
+    for _ in range(number):
+        scores = rng.uniform(5, 10, count)
+        off = spread * size * scores * rng.normal(size=count) * (1 + 1 / 4) ** 0.5
+        answers.append(Deviation(off, size * scores, scores, 4))
+    return answers
+
+
 def test_what_folds_do_not_show_is_found_again():
-    """Scores off by 15% where a tenth is printed, forty questions: that much is added.
+    """Random images off by 0.8 of what is printed, shown ones by 1.5 of it.
 
     Sketched answers say nothing of it: there the sketch adds an error of its own.
     """
-    rng, top = np.random.default_rng(0), []
-    for _ in range(400):
-        scores = rng.uniform(5, 10, 10)
-        off = 0.15 * scores * rng.normal(size=10) * (1 + 1 / 4) ** 0.5
-        top.append(Deviation(off, 0.1 * scores, scores, 4))
-    none = Deviation(np.zeros(10), np.ones(10), np.ones(10), 4)
-    found = {"loss, exact": {"top": top}, "loss, sketch": {"top": [none]}}
-    model = ErrorModel(Law(1.0), Law(1.0))
-    (missing,) = excess(found, model).values()
-    assert len(missing) == 400
-    assert np.mean(missing) == pytest.approx(0.15**2 - 0.1**2, rel=0.1)
-    typical = (4 * 0.1**2 + sum(missing)) / 404
-    assert fit_unseen({"loss": missing}) == pytest.approx({"loss": typical})
-    known = excess(found, replace(model, unseen={"loss": 0.02}))
-    assert known["loss"] == pytest.approx([0.02 + x for x in missing])
-    assert fit_unseen({"elbo": [-1.0]}) == {"elbo": 0.0}
+    rng = np.random.default_rng(0)
+    found = {
+        "loss, exact": {
+            "top": deviations(rng, 0.1, 1.5, 10),
+            "all": deviations(rng, 0.1, 0.8, 24),
+        },
+        "loss, sketch": {
+            "top": deviations(rng, 0.1, 9.0, 10),
+            "all": deviations(rng, 0.1, 9.0, 24),
+        },
+    }
+    model = fitted(found, ErrorModel(Law(1.0), Law(1.0)))
+    again = (4 * 1 + 400 * 0.8**2) / 404
+    assert model.again == pytest.approx({"loss": again}, rel=0.05)
+    unseen = (4 * 0.01 + 400 * (0.15**2 - again * 0.1**2)) / 404
+    assert model.unseen == pytest.approx({"loss": unseen}, rel=0.05)
+    scores = np.array([0.0, -10.0])
+    variance = model.repeated(np.array([4.0, 1.0]), scores, "loss")
+    np.testing.assert_allclose(variance, [4 * again, again + 100 * unseen], rtol=0.05)
 
 
 def test_a_kind_that_was_not_repeated_is_taken_for_an_average_one():
-    model = ErrorModel(Law(1.0), Law(1.0), unseen={"loss": 0.01, "elbo": 0.03})
-    assert model.unseen_of("elbo") == 0.03
-    assert model.unseen_of("loss region") == pytest.approx(0.02)
+    values = {"loss": 0.01, "elbo": 0.03}
+    model = ErrorModel(Law(1.0), Law(1.0), again={"loss": 2.0}, unseen=values)
     scores, none = np.array([0.0, -10.0]), np.zeros(2)
-    found = model.variance(scores, Asked(0.0), none, none, "elbo")
-    np.testing.assert_allclose(found, [0, 3])
+    for kind, unseen in (("elbo", 0.03), ("loss region", 0.02)):
+        found = model.variance(scores, Asked(3.0), np.ones(2), none, kind)
+        np.testing.assert_allclose(found, [6, 6 + 100 * unseen])
+    alone = ErrorModel(Law(1.0), Law(1.0))
+    assert alone.variance(scores, Asked(3.0), np.ones(2), none) == pytest.approx([3, 3])
 
 
 def test_a_build_tests_its_errors_where_that_costs_little(tiny_explorer):

@@ -289,12 +289,14 @@ def test_errors_of_stored_answers_are_told_anew_where_the_file_says_so(tmp_path)
     np.testing.assert_allclose(found**2, training + query, rtol=1e-12)
     for sample, method in ((4, "ekfac"), (3, "kfac")):
         assert (told.of(answer, sample, {"method": method}) == old).all()
-    beyond = replace(MODEL, unseen={"loss": 0.04, "elbo": 9.0})  # a fifth of each score
+    beyond = replace(
+        MODEL, again={"loss": 2.0}, unseen={"loss": 0.04, "elbo": 9.0}
+    )  # twice as much, and a fifth of each score
     write_model(errors_path(tmp_path, collection_config("glyphs", "tiny")), beyond)
     told = StoredErrors(OneCollection(tmp_path / "glyphs.duckdb"))
     for sample, variance in ((3, found**2), (4, old**2)):
         again = told.of(answer, sample, {"method": "ekfac"})
-        np.testing.assert_allclose(again**2, variance + 0.04 * s**2, rtol=1e-12)
+        np.testing.assert_allclose(again**2, 2 * variance + 0.04 * s**2, rtol=1e-12)
     (tmp_path / "empty").mkdir()
     untold = StoredErrors(OneCollection(tmp_path / "empty" / "glyphs.duckdb"))
     assert (untold.of(answer, 3, {"method": "ekfac"}) == old).all()

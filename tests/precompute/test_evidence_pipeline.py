@@ -52,7 +52,7 @@ MEASURED = {
 NUM_SUBSETS = 8
 GROUPS = ["subgroup=face-affection", "subgroup=face-smiling"]
 CONTROLS = RemovalConfig(num_group_controls=1)
-LATE = {"removal", "groups"}  # tables of the second round
+LATE = {"removal", "groups", "own-group"}
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,8 @@ def show_lds(basis: Basis) -> None:
         show_lds_table(table)
         offer(basis, table, "lds")
     st.caption(text(lds.error_note(table)))
-    with st.expander("Does one method beat another?"):
+    # Thousands of resamples take seconds, so they wait until somebody asks.
+    if st.toggle("Does one method beat another?", key="lds_paired"):
         pairs = basis.table("paired")
         st.markdown(text(paired.paired_finding(pairs)))
         offer(basis, pairs, "paired")

@@ -16,6 +16,8 @@ from core.evidence import (
     damping,
     groups,
     lds,
+    own_group,
+    paired,
     removal,
     timesteps,
 )
@@ -467,9 +469,13 @@ def test_evidence_says_beside_each_figure_what_it_shows(
         removal.removal_finding(tables["removal"], measurement),
         changes.rise_finding(tables["observations"], measurement),
         groups.group_finding(group_summary(tables["groups"]), measurement),
+        own_group.own_group_finding(tables["own-group"]),
     ]
     shown = words(app)
     assert all(text(said) in shown for said in expected)
+    pairs = text(paired.paired_finding(tables["paired"]))
+    assert pairs not in shown  # it takes seconds, so it waits to be asked for
+    assert pairs in words(app.toggle(key="lds_paired").set_value(True).run())
 
 
 def test_another_method_can_be_compared_with_what_was_measured(

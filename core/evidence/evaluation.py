@@ -50,10 +50,17 @@ def lds(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
     The Spearman correlation over subsets of predicted and measured, both (Q, M); NaN
     where one of them is constant.
     """
-    ranks = [
-        pd.DataFrame(values).rank(axis=1).to_numpy() for values in (predicted, measured)
-    ]
-    first, second = (values - values.mean(-1, keepdims=True) for values in ranks)
+    return rank_correlation(centred_ranks(predicted), centred_ranks(measured))
+
+
+def centred_ranks(values: np.ndarray) -> np.ndarray:
+    """Return the ranks within each row less their mean, shape (Q, M)."""
+    ranks = pd.DataFrame(values).rank(axis=1).to_numpy()
+    return ranks - ranks.mean(-1, keepdims=True)
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the correlation of each pair of rows of `centred_ranks`, shape (Q,)."""
     norms = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
     with np.errstate(invalid="ignore"):
         return (first * second).sum(-1) / norms

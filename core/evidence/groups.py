@@ -10,6 +10,8 @@ from core.evidence.stored import NOTHING, OWN, PREDICTED_BY, RANDOM, Evidence
 from core.files.texts import minus
 from core.numbers import listed, number, plus_minus
 
+LARGEST = 0.5  # of a sample's class, which its own group holds more than
+
 
 def group_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return predicted and measured change of each sample when a group is left out.
@@ -70,6 +72,14 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
     return table.sort_values(["group", "sample_id"]).set_index(["group", "sample_id"])
 
 
+def by_sample(rows: pd.DataFrame) -> list[np.ndarray]:
+    """Return predicted, measured and share of one method's rows, (Q, G) each."""
+    return [
+        rows.pivot(index="sample_id", columns="group", values=name).to_numpy()
+        for name in ("predicted", "measured", "share")
+    ]
+
+
 def group_summary(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method of a `group_table`: how well it foretells what happens.
 
@@ -83,12 +93,9 @@ def group_summary(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for method, part in table.groupby("method", sort=False):
-        predicted, measured, share = (
-            part.pivot(index="sample_id", columns="group", values=name).to_numpy()
-            for name in ("predicted", "measured", "share")
-        )
+        predicted, measured, share = by_sample(part)
         largest = measured.argmax(1)
-        own = np.take_along_axis(share, largest[:, None], 1) > 0.5
+        own = np.take_along_axis(share, largest[:, None], 1) > LARGEST
         every = lds(predicted.reshape(1, -1), measured.reshape(1, -1))
         within, error = np.nan, np.nan
         if predicted.shape[1] > 2:

@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 
 from core.evidence.evaluation import lds, mean_and_error
-from core.evidence.groups import group_table
+from core.evidence.groups import LARGEST, by_sample, group_table
 from core.evidence.names import method_name
 from core.evidence.stored import Evidence
 from core.numbers import plus_minus
 
 LABEL = "label"  # in place of a method: the group of the sample's own label
-LARGEST = 0.5  # of a sample's class, which its own group holds more than
 FEWEST_OTHERS = 3  # groups that can be ranked
 COLUMNS = ("method", "first", "first_error", "order", "order_error", "others")
 COLUMNS += ("others_error", "num_samples", "num_groups")
@@ -35,7 +34,7 @@ def own_group_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     table = table[table["share"].notna()]
     rows = []
     for method, part in table.groupby("method", sort=False):
-        predicted, measured, share = _wide(part)
+        predicted, measured, share = by_sample(part)
         known = share.max(1) > LARGEST
         if known.any():
             values = predicted[known], measured[known], share[known]
@@ -46,13 +45,6 @@ def own_group_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
         rows.append({"method": LABEL} | label | {"others_error": np.nan})
     found = pd.DataFrame(rows, columns=list(COLUMNS))
     return found.sort_values("first", ascending=False, ignore_index=True)
-
-
-def _wide(part: pd.DataFrame) -> list[np.ndarray]:
-    return [
-        part.pivot(index="sample_id", columns="group", values=name).to_numpy()
-        for name in ("predicted", "measured", "share")
-    ]
 
 
 def compared(predicted: np.ndarray, measured: np.ndarray, share: np.ndarray) -> dict:

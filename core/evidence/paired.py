@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from core.evidence.evaluation import lds
+from core.evidence.evaluation import centred_ranks, lds, rank_correlation
 from core.evidence.names import method_name
 from core.evidence.stored import FEWEST, RANDOM, Evidence, default_rows
 from core.numbers import plus_minus
@@ -43,10 +43,11 @@ def bootstrap_lds(
     for _ in range(RESAMPLES // CHUNK):
         samples = generator.integers(num_samples, size=(CHUNK, num_samples, 1))
         subsets = generator.integers(num_subsets, size=(CHUNK, 1, num_subsets))
-        target = measured[samples, subsets].reshape(-1, num_subsets)
+        target = centred_ranks(measured[samples, subsets].reshape(-1, num_subsets))
         for method, values in predicted.items():
             again = values[samples, subsets].reshape(-1, num_subsets)
-            each = lds(again, target).reshape(CHUNK, num_samples)
+            each = rank_correlation(centred_ranks(again), target)
+            each = each.reshape(CHUNK, num_samples)
             found[method].append(np.nanmean(each, axis=1))
     return {method: np.concatenate(parts) for method, parts in found.items()}
 

@@ -124,9 +124,7 @@ class Evidence:
             & (self.measured["high"] == high)
         ]
         if seed is None:
-            per_seed = rows.groupby("seed")["subset"].nunique()
-            complete = per_seed.index[per_seed == per_seed.max()]
-            rows = rows[rows["seed"].isin(complete)]
+            rows = rows[rows["seed"].isin(complete_seeds(rows))]
         else:
             rows = rows[rows["seed"] == seed]
         if rows.empty:
@@ -352,8 +350,13 @@ def ceiling(evidence: Evidence, measurement: str) -> dict | None:
 def num_target_seeds(evidence: Evidence, measurement: str) -> int:
     """Return over how many seeds `Evidence.target` is the mean, of all timesteps."""
     rows = evidence.measured.query("kind == 'half' and measurement == @measurement")
-    per_seed = rows[rows["low"] == -1].groupby("seed")["subset"].nunique()
-    return int((per_seed == per_seed.max()).sum())
+    return len(complete_seeds(rows[rows["low"] == -1]))
+
+
+def complete_seeds(rows: pd.DataFrame) -> pd.Index:
+    """Return the seeds that no other has more subsets than."""
+    per_seed = rows.groupby("seed")["subset"].nunique()
+    return per_seed.index[per_seed == per_seed.max()]
 
 
 def reachable_figures(evidence: Evidence, measurement: str) -> dict | None:

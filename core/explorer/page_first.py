@@ -2,7 +2,8 @@
 
 One thread at a time runs Python, and loading torch keeps it for seconds: a page that is
 drawn meanwhile would take many times as long. So the thread that loads waits before
-each import until no page is being drawn, for two seconds altogether.
+each import until no page is being drawn and the browser has shown the last one, for ten
+seconds altogether.
 """
 
 import importlib.abc
@@ -14,10 +15,13 @@ from contextlib import contextmanager
 
 # Pages import these, too: whoever loads one must not wait for a page that needs it.
 SHARED = {"core", "numpy", "scipy", "pandas", "pyarrow", "PIL", "plotly"}
-MOST = 2.0  # seconds that one thread stands back altogether
+MOST = 10.0  # seconds that one thread stands back altogether
+LONG = 3.0  # seconds; a page that takes longer may itself wait for what is loaded
+SETTLE = 0.4  # seconds from a page's end until the browser shows it and takes a click
 
 _drawn = threading.Condition()
-_pages = 0  # that are being drawn
+_pages: dict[object, float] = {}  # that are being drawn, and since when
+_last = -float("inf")  # when the last page ended
 _loading = 0  # threads that stand back
 _patience = threading.local()  # `left`: seconds that a thread may still stand back
 
@@ -25,15 +29,38 @@ _patience = threading.local()  # `left`: seconds that a thread may still stand b
 @contextmanager
 def page_drawn() -> Iterator[None]:
     """Draw a page inside: threads that stand back wait meanwhile."""
-    global _pages
+    global _last
+    page = object()
     with _drawn:
-        _pages += 1
+        _pages[page] = time.monotonic()
     try:
         yield
     finally:
         with _drawn:
-            _pages -= 1
+            del _pages[page]
+            _last = time.monotonic()
             _drawn.notify_all()
+
+
+def wait_for_rest(rest: float, most: float, long: float = float("inf")) -> float:
+    """Wait until no page is drawn and some time has passed since the last one.
+
+    Args:
+        rest: Seconds from the end of the last page.
+        most: Seconds to wait at most.
+        long: Seconds after which a page is not waited for any more.
+
+    Returns:
+        The seconds that it took.
+    """
+    start = time.monotonic()
+    with _drawn:
+        while True:
+            drawn = [began + long for began in _pages.values()]
+            end = min(max([_last + rest, *drawn]), start + most)
+            if (now := time.monotonic()) >= end:
+                return now - start
+            _drawn.wait(end - now)
 
 
 @contextmanager
@@ -64,9 +91,6 @@ class _Gate(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         """Wait where a page is being drawn; return None."""
         left = getattr(_patience, "left", 0.0)
-        if left > 0 and _pages and name.partition(".")[0] not in SHARED:
-            start = time.monotonic()
-            with _drawn:
-                _drawn.wait_for(lambda: not _pages, left)
-            _patience.left = left - (time.monotonic() - start)
+        if left > 0 and name.partition(".")[0] not in SHARED:
+            _patience.left = left - wait_for_rest(SETTLE, left, LONG)
         return None

@@ -1,7 +1,7 @@
 """What a server loads before anybody asks for it, so that nobody waits for it.
 
 At the server's start what pages show without the model: the browser needs a second for
-itself then. The model a moment after a page was drawn, while its visitor looks at it.
+itself then. The model once a visitor looks at a page for a moment.
 """
 
 import importlib
@@ -10,9 +10,13 @@ import threading
 import time
 from contextlib import suppress
 
+from core.explorer.page_first import wait_for_rest
+
 FIRST = ("panel", "lens_views", "filters", "share")  # parts that the first page shows
 REST = 2.0  # seconds from a page's end to the model; the browser draws meanwhile
+MOST = 20.0  # seconds that visitors who go from page to page put the model off
 _preparing = 0.0  # seconds that it took: on a slow or busy machine a browser is, too
+_resting: set[str] = set()  # fingerprints of the collections that are woken soon
 
 
 def prepare_pages() -> None:
@@ -36,17 +40,18 @@ def _prepare_pages() -> None:
 
 
 def wake_soon(explorer) -> None:
-    """Let the model be loaded once the page that asks for it has been drawn."""
-    if not explorer.awake:
-        timer = threading.Timer(max(REST, 2 * _preparing), _load_rest, [explorer])
-        timer.daemon = True
-        timer.start()
+    """Let the model be loaded once visitors have rested on a page."""
+    if not explorer.awake and explorer.fingerprint not in _resting:
+        _resting.add(explorer.fingerprint)
+        threading.Thread(target=_load_rest, args=[explorer], daemon=True).start()
 
 
 def _load_rest(explorer) -> None:
     """Import the parts of all other pages, and let the model be loaded."""
     from pages import parts
 
+    wait_for_rest(max(REST, 2 * _preparing), MOST)
     for module in pkgutil.walk_packages(parts.__path__, f"{parts.__name__}."):
         importlib.import_module(module.name)
     explorer.wake()
+    _resting.discard(explorer.fingerprint)

@@ -60,6 +60,35 @@ def test_a_page_that_never_ends_holds_nobody_up_for_ever(module, monkeypatch):
         assert sys.modules[module].AT - start >= 0.2
 
 
+def test_a_page_that_may_wait_for_what_is_loaded_is_not_waited_for(module, monkeypatch):
+    monkeypatch.setattr(page_first, "LONG", 0.2)
+    with page_first.page_drawn():
+        start = time.monotonic()
+        imported(module, stands_back=True).join(10)
+        assert 0.1 < sys.modules[module].AT - start < page_first.MOST
+
+
+def test_rest_begins_anew_with_every_page():
+    with page_first.page_drawn():
+        pass
+    took = []
+    resting = threading.Thread(
+        target=lambda: took.append(page_first.wait_for_rest(0.5, 10))
+    )
+    resting.start()
+    time.sleep(0.3)
+    with page_first.page_drawn():
+        pass
+    end = time.monotonic()
+    resting.join(10)
+    assert time.monotonic() - end >= 0.5 and took[0] >= 0.8
+
+
+def test_rest_is_waited_for_no_longer_than_asked():
+    with page_first.page_drawn():
+        assert 0.1 <= page_first.wait_for_rest(60, 0.1) < 10
+
+
 def test_a_page_that_fails_is_over(module):
     with pytest.raises(ZeroDivisionError), page_first.page_drawn():
         raise ZeroDivisionError

@@ -139,6 +139,34 @@ def test_pages_holds_exactly_the_pages():
     assert files == set(PAGES)
 
 
+PRODUCT = ("app.py", "visit.py", "core/**/*.py", "pages/**/*.py", "precompute/**/*.py")
+# The value that a call carries by itself; the last is Numba's, of compiled code.
+GIVEN = {"self", "cls", "typingctx"}
+MOST_LINES, MOST_ARGUMENTS = 400, 7
+
+
+def product_files() -> list[Path]:
+    """Return every Python file but tests."""
+    return sorted(file for pattern in PRODUCT for file in ROOT.glob(pattern))
+
+
+def test_files_and_signatures_are_short_enough_to_be_read_at_once():
+    long = {}
+    for file in product_files():
+        source = file.read_text()
+        if (lines := source.count("\n")) > MOST_LINES:
+            long[file.name] = lines
+        for node in ast.walk(ast.parse(source)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            given = node.args
+            arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+            names = {argument.arg for argument in arguments} - GIVEN
+            if len(names) > MOST_ARGUMENTS:
+                long[f"{file.name}: {node.name}"] = len(names)
+    assert long == {}
+
+
 LIGHT = ("files", "collection", "evidence", "report", "")
 
 

@@ -17,7 +17,7 @@ reduce, whose average over draws comes before the outer product, it is part of t
 (App. "Handling of data augmentations").
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -143,9 +143,7 @@ def fit_factors(
     kfac_approx: str = "expand",
     draws_per_example: int = 1,
     max_positions: int | None = None,
-    state: Sums | None = None,
-    on_batch: Callable[[Sums], None] | None = None,
-    on_end: Callable[[Sums], None] | None = None,
+    sums: Sums | None = None,
 ) -> Factors:
     """Return the K-FAC factors over all samples (Eq. 12).
 
@@ -162,9 +160,9 @@ def fit_factors(
             factors from every k-th sample of a batch alone: neighbouring positions say
             nearly the same, and their products are most of the work. The expectation is
             the same if the samples come in random order. None takes all.
-        state: Running sums to go on from, as given to `on_batch`.
-        on_batch: Called with the running sums after every batch, to save or to stop.
-        on_end: Called with the final sums, to add those of other processes to them.
+        sums: Running sums to go on from. A batch is added to them in place before the
+            next one is asked for, so what yields the batches can save them between two,
+            and after the last add those of other processes.
 
     Raises:
         ValueError: If `kfac_approx` is neither.
@@ -174,7 +172,7 @@ def fit_factors(
             f"There is no K-FAC approximation '{kfac_approx}'. "
             f"Choose one of {', '.join(KFAC_APPROXIMATIONS)}."
         )
-    sums = state if state is not None else {}
+    sums = {} if sums is None else sums
     for samples in batches:
         empirical = samples.targets is not None
         averaged = draws_per_example if empirical and kfac_approx == "reduce" else 1
@@ -185,10 +183,6 @@ def fit_factors(
                 moments = _reduce_moments(module, a, b, averaged)
             for name, value in moments:
                 _add(sums, f"{i}.{name}", value)
-        if on_batch is not None:
-            on_batch(sums)
-    if on_end is not None:
-        on_end(sums)
     return _factors_from_sums(layout, sums)
 
 
@@ -271,9 +265,7 @@ def fit_corrected_eigenvalues(
     basis: Eigenbasis,
     batches: Iterable[Samples],
     group_size: int,
-    state: Sums | None = None,
-    on_batch: Callable[[Sums], None] | None = None,
-    on_end: Callable[[Sums], None] | None = None,
+    sums: Sums | None = None,
 ) -> Tensor:
     """Return the second moments of the gradients in the eigenbasis, shape (P,).
 
@@ -290,11 +282,11 @@ def fit_corrected_eigenvalues(
         batches: The samples; a batch's groups are rotated together, which reads the
             eigenvectors from memory once.
         group_size: Samples per group; a batch's last group may have fewer.
-        state: Running sums to go on from, as given to `on_batch`.
-        on_batch: Called with the running sums after every batch, to save or to stop.
-        on_end: Called with the final sums, to add those of other processes to them.
+        sums: Running sums to go on from. A batch is added to them in place before the
+            next one is asked for, so what yields the batches can save them between two,
+            and after the last add those of other processes.
     """
-    sums = state if state is not None else {}
+    sums = {} if sums is None else sums
     for samples in batches:
         gradients = torch.stack([
             _summed_gradient(denoiser, basis.layout, group)
@@ -302,10 +294,6 @@ def fit_corrected_eigenvalues(
         ])
         _add(sums, "squares", basis.rotate(gradients).square().sum(0))
         _add(sums, "count", torch.tensor(len(samples.x_t), device=denoiser.device))
-        if on_batch is not None:
-            on_batch(sums)
-    if on_end is not None:
-        on_end(sums)
     return sums["squares"] / sums["count"]
 
 

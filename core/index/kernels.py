@@ -170,7 +170,8 @@ def _products_kernel(bits: int):
         dot = make_dot(bits, num_rows, num_queries)
 
         @njit(nogil=True)
-        def add(codes, row, number, block, queries, query, scales, totals, products):
+        def add(at, block, codes, queries, scales, totals, products):
+            row, number, query = at
             width = block * bits // 8
             place = number * block
             sums = dot(codes, row, number * width, width, queries, query, place)
@@ -214,21 +215,19 @@ def _products_kernel(bits: int):
             for row in range(0, tiled_rows, ROWS):
                 for n in range(start, stop):
                     for q in range(0, tiled, QUERIES):
-                        many(codes, row, n, block, queries, q, scales, totals, products)
+                        at = row, n, q
+                        many(at, block, codes, queries, scales, totals, products)
                     for q in range(tiled, num_queries):
-                        rows_alone(
-                            codes, row, n, block, queries, q, scales, totals, products
-                        )
+                        at = row, n, q
+                        rows_alone(at, block, codes, queries, scales, totals, products)
             for row in range(tiled_rows, len(codes)):
                 for n in range(start, stop):
                     for q in range(0, tiled, QUERIES):
-                        row_by_row(
-                            codes, row, n, block, queries, q, scales, totals, products
-                        )
+                        at = row, n, q
+                        row_by_row(at, block, codes, queries, scales, totals, products)
                     for q in range(tiled, num_queries):
-                        one_by_one(
-                            codes, row, n, block, queries, q, scales, totals, products
-                        )
+                        at = row, n, q
+                        one_by_one(at, block, codes, queries, scales, totals, products)
 
     return add_products
 

@@ -66,8 +66,6 @@ def tiles(
     *,
     layout: str,
     columns: tuple[int, int],
-    title: str = "",
-    note: str = "",
     chosen: int | None = None,
     on_pick: Callable[[], None] = lambda: None,
 ) -> int | None:
@@ -80,8 +78,6 @@ def tiles(
         layout: "lens" (headings and captions), "gallery" (pictures only) or "bands"
             (strips side by side, each from top to bottom).
         columns: Pictures per row, in a wide and in a narrow place.
-        title: Heading over all rows; "" shows none.
-        note: What the heading means.
         chosen: The id to mark as chosen.
         on_pick: Called before the page runs again after a click.
 
@@ -93,8 +89,6 @@ def tiles(
         data={
             "strips": strips,
             "layout": layout,
-            "title": title,
-            "note": note,
             "columns": columns[0],
             "narrow_columns": columns[1],
             "chosen": chosen,

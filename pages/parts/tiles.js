@@ -66,9 +66,6 @@ export default function (component) {
   const root = element("div", `strips ${data.layout}`);
   root.style.setProperty("--columns", data.columns);
   root.style.setProperty("--narrow-columns", data.narrow_columns);
-  if (data.title) {
-    root.append(element("h3", "", data.title), element("p", "note", data.note));
-  }
   const pick = (id) => setTriggerValue("picked", id);
   for (const strip of data.strips) {
     const section = element("section", `strip ${strip.tone}`);

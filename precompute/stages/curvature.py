@@ -135,7 +135,7 @@ class CurvatureStage:
             name: Of the pass.
             num_draws: Draws per example.
             batch_size: Draws per batch.
-            fit: `fit_factors` or `fit_corrected_eigenvalues`, given batches and hooks.
+            fit: `fit_factors` or `fit_corrected_eigenvalues`, given batches and sums.
 
         Returns:
             What `fit` returns, and seconds, those of interrupted runs included.
@@ -150,30 +150,31 @@ class CurvatureStage:
                 f"There are {size} processes for {total} batches. Start fewer."
             )
         part = name if size == 1 else f"{name}-{rank}-of-{size}"
-        state, facts = self.workspace.load("curvature", part) or (
-            None,
+        saved, facts = self.workspace.load("curvature", part) or (
+            {},
             {"batches": 0, "seconds": 0.0},
         )
-        if state is not None:
-            state = {key: value.to(self.x_0.device) for key, value in state.items()}
+        sums = {key: value.to(self.x_0.device) for key, value in saved.items()}
         numbers = range(rank, total, size)
         bar = Bar(total=len(numbers), desc=part, initial=facts["batches"])
-        started = last_saved = time.time()
+        started = time.time()
 
         def seconds() -> float:
             return facts["seconds"] + time.time() - started
 
-        def on_batch(sums: dict[str, Tensor]) -> None:
-            nonlocal last_saved
-            bar.update()
-            if time.time() - last_saved > SAVE_EVERY:
-                done = {"batches": bar.n, "seconds": seconds()}
-                self.workspace.save("curvature", part, sums, **done)
-                last_saved = time.time()
+        def batches() -> Iterator[Samples]:
+            last_saved, remaining = started, numbers[facts["batches"] :]
+            purpose = f"curvature {name}"
+            for batch in self.samples(purpose, num_draws, batch_size, remaining):
+                yield batch  # and `sums` hold it
+                bar.update()
+                if time.time() - last_saved > SAVE_EVERY:
+                    done = {"batches": bar.n, "seconds": seconds()}
+                    self.workspace.save("curvature", part, sums, **done)
+                    last_saved = time.time()
+            add_up(sums)
 
-        remaining = numbers[facts["batches"] :]
-        batches = self.samples(f"curvature {name}", num_draws, batch_size, remaining)
-        result = fit(batches, state=state, on_batch=on_batch, on_end=add_up)
+        result = fit(batches(), sums)
         bar.close()
         return result, seconds()
 
@@ -184,14 +185,14 @@ class CurvatureStage:
             "factors",
             settings.factor_draws,
             settings.batch_size,
-            lambda batches, **hooks: fit_factors(
+            lambda batches, sums: fit_factors(
                 self.denoiser,
                 layout,
                 batches,
                 settings.kfac_approx,
                 settings.factor_draws,
                 settings.max_positions,
-                **hooks,
+                sums,
             ),
         )
         if rank_and_size()[0] == 0:
@@ -223,8 +224,8 @@ def fit_curvature(
         "eigenvalues",
         settings.eigenvalue_draws,
         settings.batch_size,
-        lambda batches, **hooks: fit_corrected_eigenvalues(
-            denoiser, basis, batches, settings.group_size, **hooks
+        lambda batches, sums: fit_corrected_eigenvalues(
+            denoiser, basis, batches, settings.group_size, sums
         ),
     )
     if rank_and_size()[0] == 0:

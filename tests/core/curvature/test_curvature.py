@@ -348,15 +348,16 @@ def test_interrupted_passes_go_on_to_the_same_bits():
         return found.input_covariance + found.gradient_covariance
 
     for run in (eigenvalues, factors):
-        saved = {}
+        sums, saved = {}, {}
 
-        def stop(sums, saved=saved):
+        def stopping(sums=sums, saved=saved):
+            yield batches[0]
             saved.update({name: value.clone() for name, value in sums.items()})
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            run(batches, on_batch=stop)
-        resumed, straight = run(batches[1:], state=saved), run(batches)
+            run(stopping(), sums=sums)
+        resumed, straight = run(batches[1:], sums=saved), run(batches)
         assert all(map(torch.equal, resumed, straight))
 
 

@@ -255,5 +255,5 @@ def _whole_numbers(
     except ValueError:
         numbers = ()
     if len(numbers) != count:
-        raise ValueError(f"'{text}' is no {what}. Write {expected}.")
+        raise ValueError(f"'{text}' is not a {what}. Write {expected}.")
     return numbers

@@ -82,7 +82,7 @@ MEASUREMENTS = {
     "trajectory": Measurement(
         "Sampling trajectory",
         "nats",
-        "How unlikely the very steps are in which the picture was drawn.",
+        "How unlikely the exact steps are in which the picture was drawn.",
         "negative log-probability of its sampling steps",
         "core.measure.trajectory:path_costs",
         over="steps",

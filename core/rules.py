@@ -21,7 +21,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """A whole number from `least` to `most`, both included; None is no bound."""
+    """A whole number from `least` to `most`, both included; None sets no bound."""
 
     least: int | None = None
     most: int | None = None

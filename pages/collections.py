@@ -148,8 +148,8 @@ def show_coverage(explorer: Explorer) -> None:
         )
         return
     st.caption(
-        "Answers were asked again with other noise. Of intervals that should hold the "
-        "true score in 90%, so many did."
+        "Answers were computed again with fresh noise. Of intervals that should hold "
+        "the true score in 90%, so many did."
     )
     st.dataframe(
         reading.coverage_table(explorer.coverage),
@@ -272,11 +272,11 @@ WAYS = {
 
 def show_adding(explorer: Explorer) -> None:
     """Say how to make this collection again, and one of one's own."""
-    st.subheader("Make one yourself", anchor=False)
+    st.subheader("Add a collection", anchor=False)
     ways = {
         **WAYS,
         "this one again": (
-            "Trains, measures and publishes this very collection.",
+            "Trains, measures and publishes this exact collection.",
             f"python -m precompute build --collection {explorer.name}",
         ),
     }

@@ -70,7 +70,7 @@ def show_prediction(
     """Show what leaving the group out would change, and that of all values.
 
     Returns:
-        What a report says of it; None where the change is no prediction.
+        What a report says of it; None where the change is not a prediction.
     """
     uncertainty = ask_uncertainty(explorer, query, answer)
     if group.members.all():

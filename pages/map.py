@@ -31,12 +31,12 @@ def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int 
     if code and (missing or not picked):
         st.info(
             "The link marks pictures on the map that this collection does not have; "
-            "they were left aside."
+            "they were ignored."
         )
     if not picked:
         st.caption(
             "Draw around some dots to see their pictures, take them as a group or "
-            "download them. A double click on the map marks nothing."
+            "download them. A double click on the map clears the selection."
         )
         return None
     if answer is None:  # the card above shows how far it is
@@ -64,7 +64,7 @@ def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int 
             on_click="ignore",
         )
         st.button(
-            "Mark nothing",
+            "Clear selection",
             type="tertiary",
             icon=":material/close:",
             help="The map stays as it is",

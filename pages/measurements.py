@@ -53,9 +53,7 @@ def show_measurement(
 
 def show_weights(explorer: Explorer) -> None:
     """Show what each noise level counts for in each measurement."""
-    heading(
-        "What counts", "What a wrong guess weighs at each noise level; 1 on average"
-    )
+    heading("Weights", "How much an error counts at each noise level; 1 on average")
     frame = waiting.result_of(
         "weights",
         f"{explorer.fingerprint}/weights",

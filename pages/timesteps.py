@@ -142,7 +142,7 @@ with chosen.content:
         required=True,
         format_func=lambda name: MEASUREMENTS[name].title,
         help="What is looked at over the noise levels. Sampling trajectory: the "
-        "very steps in which this picture was drawn.",
+        "exact steps in which this picture was drawn.",
         **link.bind("measured", MEASURED, "loss"),
     )
     lens = lens_picker.in_region(Lens("ekfac", measurement), chosen.region)

@@ -91,7 +91,7 @@ def sentence_of(error: Exception) -> str | None:
             f"'{error}' is damaged. Remove it and run the same command again: only "
             "what it holds is made anew."
         )
-    if isinstance(error, OSError) or is_full(error):  # DuckDB's is no OSError
+    if isinstance(error, OSError) or is_full(error):  # DuckDB's is its own
         return trouble(error)
     return None
 

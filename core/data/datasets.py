@@ -64,7 +64,7 @@ class Dataset:
 def dataset_path(config: DataConfig) -> Path:
     """Return where the data set lies.
 
-    A relative path is inside the folder of users' own sets, or else inside `data/`.
+    A relative path is inside the folder of users' own sets, otherwise inside `data/`.
     """
     users = sets_folder() / config.path  # an absolute path stays itself
     return users if users.exists() else DATA_DIR / config.path

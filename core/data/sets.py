@@ -43,7 +43,7 @@ class Summary:
         values: How often each value stands in each column; at most `MOST_VALUES` are
             counted, then the column is None.
         skipped: (location, reason) of what could not be read.
-        duplicates: (location, that of the earlier one) of those with the very pixels of
+        duplicates: (location, that of the earlier one) of those with the same pixels as
             another.
         unlike: Locations of those among them whose label is another one.
         dropped: Whether these were left out.

@@ -29,7 +29,7 @@ def predicted_changes(scores: np.ndarray, masks: np.ndarray) -> np.ndarray:
         The sum of the removed examples' scores over N, shape (Q, M).
 
     Raises:
-        ValueError: If a score is no number, or scores and masks differ in N.
+        ValueError: If a score is not a number, or scores and masks differ in N.
     """
     if scores.shape[-1] != masks.shape[-1]:
         raise ValueError(
@@ -38,7 +38,7 @@ def predicted_changes(scores: np.ndarray, masks: np.ndarray) -> np.ndarray:
         )
     if not np.isfinite(scores).all():
         raise ValueError(
-            f"{(~np.isfinite(scores)).sum()} scores are no finite numbers, so nothing "
+            f"{(~np.isfinite(scores)).sum()} scores are not finite, so nothing "
             "can be ranked. Compute them again with a larger damping."
         )
     return scores @ (~masks).T / scores.shape[-1]

@@ -38,7 +38,7 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
     `change` is the cost in the model without the group less that in the one of the same
     seed that saw every picture. Training without it was shorter, too, so the `controls`
-    count: models as many of which were trained without as many random pictures.
+    count: how many models were trained without a random group of the size.
     `random` is the mean of their changes, `measured` the change beyond it; without any
     control that is NaN, and `measured` the change itself.
 
@@ -81,7 +81,7 @@ def by_sample(rows: pd.DataFrame) -> list[np.ndarray]:
 
 
 def group_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method of a `group_table`: how well it foretells what happens.
+    """Return a row per method of a `group_table`: how well it predicts what happens.
 
     `correlation` is Spearman's over all pairs of group and sample; `within` the mean
     over samples of that over the groups, with its error (NaN for less than three);
@@ -89,7 +89,7 @@ def group_summary(table: pd.DataFrame) -> pd.DataFrame:
     the one of the largest measured, `own` the share for which that one holds most of
     the sample's class; `chance` what guessing gives. `size` is the slope
     of the measured change over the predicted one, through zero; `controls` how many
-    models tell what leaving out as many random pictures does.
+    models tell what random removals of the same size do.
     """
     rows = []
     for method, part in table.groupby("method", sort=False):
@@ -122,7 +122,7 @@ _WITHIN = ["within", "standard_error"]
 
 
 def group_finding(summary: pd.DataFrame, measurement: str) -> str:
-    """Return how well it was foretold what leaving out whole groups does.
+    """Return how well it was predicted what leaving out whole groups does.
 
     Args:
         summary: Of `core.evidence.groups.group_summary`.
@@ -142,7 +142,7 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
     named = [method_name(method) for method in ranked["method"]]
     parts = [f"{name} {text}" for name, text in zip(named, figures, strict=True)]
     controls = ranked["controls"].iloc[0]
-    beyond = ", beyond that of as many random pictures left out," if controls else ""
+    beyond = ", beyond that of random removals of the same size," if controls else ""
     text = (
         f"Trained again without {without}, {ranked['num_samples'].iloc[0]} samples: "
         f"{within}predicted and measured change of the {cost_name(measurement)}"
@@ -154,7 +154,7 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
             for _, row in ranked.iterrows()
         ]
         text += (
-            " The group that was foretold to matter most is the one that did for "
+            " The group that was predicted to matter most is the one that did for "
             f"{listed(firsts)}; guessing gives {ranked['chance'].iloc[0]:.0%}"
         )
         own = ranked["own"].iloc[0]

@@ -24,7 +24,7 @@ def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
     `standard_error` is that of the mean over samples, as in the paper; `subset_error`
     is that of having few subsets; `scored` is the measurement that was scored, "own"
-    for a method that knows only one. Two rows are no methods: "retraining" is one more
+    for a method that knows only one. Two rows are not methods: "retraining" is one more
     training of each subset as the prediction, and "reachable" the most that any
     predictor can reach, which is more, as one training is half noise. `reached` is the
     share of that.

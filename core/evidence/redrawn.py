@@ -51,9 +51,9 @@ def group_rows(evidence: Evidence) -> list[tuple[str, Pictures]]:
 
     Returns:
         Per group its name and the pictures. The first is `NOTHING`, the same training
-        with every picture; `RANDOM` follows where models without as many random
-        pictures were drawn, the first of them. Empty where no group was left out, or
-        one of the two is not drawn.
+        with every picture; `RANDOM` follows where models drew after a random
+        removal of the same size, the first of them. Empty where no group was left out,
+        or one of the two is not drawn.
     """
     drawn = evidence.pictures.query("kind == 'removed' and seed == 0")
     names = groups_left_out(drawn)

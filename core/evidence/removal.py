@@ -12,7 +12,7 @@ def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return how each cost changed when what matters most for a sample was left out.
 
     A row per method, fraction and sample; sample -1 is the mean over samples. `change`
-    is against the model without removal, `random` that of as many random pictures,
+    is against the model without removal, `random` that of random removals as large,
     `excess` the difference. The error of one sample is the spread over random removals,
     that of the mean the spread over samples. What has nothing to be compared with yet,
     as while models are still being measured, is left out.
@@ -64,5 +64,6 @@ def removal_finding(table: pd.DataFrame, measurement: str) -> str:
     return (
         f"How much more a sample's {cost_name(measurement)} rises without the "
         f"{rows['fraction'].iloc[0]:.0%} of the pictures that matter most for it than "
-        f"without as many random ones{unit and f', in {unit}'}: {listed(parts)}."
+        f"after a random removal of the same size{unit and f', in {unit}'}: "
+        f"{listed(parts)}."
     )

@@ -2,7 +2,7 @@
 
 Each model of the truth with the same seeds left a table beside the evidence; a part of
 them is as good as all. Fresh seeds ask what a model of this recipe would measure, the
-same seed what this very model would. Knows numpy and pandas; no model.
+same seed what this exact model would. Knows numpy and pandas; no model.
 """
 
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Words, figures and what people take away: report, card, table."""
+"""Words, figures and what people keep: report, card, table."""

@@ -45,7 +45,7 @@ def finish(figure: go.Figure, height: int, top: int = 12) -> go.Figure:
 def name_rows(figure: go.Figure, names: pd.Series) -> None:
     """Name the rows 0, 1, ... of a figure, from below.
 
-    Names are no coordinates: two that are shortened alike would share a row, and one
+    Names are not coordinates: two that are shortened alike would share a row, and one
     that looks like a number or a date would get a place on a scale.
     """
     figure.update_yaxes(

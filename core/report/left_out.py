@@ -1,7 +1,7 @@
 """What leaving out a group of training pictures would change, in sentences.
 
 The same on a page and in a report. Scores are centred, so that what they predict of a
-group is always relative to leaving out as many random pictures.
+group is always relative to random removals of the same size.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def change_words(
     way = "less" if value > 0 else "more"
     text = (
         f"Without {pictures_of(size)} the model would find {part} {way} likely than "
-        f"without as many random ones: {MEASUREMENTS[lens.measurement].cost} "
+        f"after a random removal as large: {MEASUREMENTS[lens.measurement].cost} "
     )
     if sized is None:
         scale = signed_scale(abs(change))
@@ -80,7 +80,7 @@ def change_words(
             f"{text}{number} or further: no half of the pictures that was tested had a "
             f"change as large as this one predicted.{against_now(answer.value, value)}"
         )
-    text += f"{number}, nine times of ten from {ends}"
+    text += f"{number}, in 90% of cases from {ends}"
     if sized.low < 0 < sized.high:
         text += ", so that even the direction is not certain"
     return f"{text}.{against_now(answer.value, value)}"

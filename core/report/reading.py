@@ -107,7 +107,7 @@ def scale(answer: Answer) -> Scale:
     """Return the scale on which the largest number of an answer has three digits.
 
     Similarities keep their unit and get the digits that tell the first from the last.
-    Only an influence is divided by N: an attribution is no predicted change.
+    Only an influence is divided by N: an attribution is not a predicted change.
     """
     if is_similarity(answer.lens):
         spread = float(np.ptp(answer.scores)) if len(answer.scores) else 0.0
@@ -232,7 +232,7 @@ def sentence(answer: Answer, name: str) -> str:
     )
     if is_sure(answer, position):
         return text
-    return text + " That is within two standard errors of zero: it may be nothing."
+    return text + " That is within noise: less than two standard errors from zero."
 
 
 def _part(lens: Lens) -> str:

@@ -28,8 +28,8 @@ STRIP = 6  # pictures in a strip
 LONGEST_NAME = 60  # letters under a picture; all of them are in the table of scores
 CAUSES_OF_ERROR = (
     "± is one standard error, from the Monte Carlo draws and from storing gradients "
-    "briefly; another training is not in it. A pale number is within two of them of "
-    "zero: it may be nothing."
+    "briefly; another training is not in it. A pale number is within noise: less "
+    "than two of them from zero."
 )
 
 

@@ -26,7 +26,7 @@ def errors_path(root: Path, config: CollectionConfig) -> Path:
 
 
 def write_model(path: Path, model: ErrorModel) -> None:
-    """Write the laws as JSON, with six digits: they are no surer than some percent.
+    """Write the laws as JSON, with six digits: they are sure to some percent only.
 
     A checksum of the rest stands in it: a damaged file is refused.
     """

@@ -85,7 +85,7 @@ def training_errors_path(root: Path, config: CollectionConfig) -> Path:
 
 
 def write_training_errors(path: Path, rows: np.ndarray) -> None:
-    """Write rows (R, N) in half precision: they are no surer than some percent."""
+    """Write rows (R, N) in half precision: they are sure to some percent only."""
     tensors = {"rows": torch.from_numpy(rows.astype(np.float16))}
     write_tensors(path, tensors, {"facts": {}})
 

@@ -12,7 +12,7 @@ from core.explorer.filters import Matches
 from pages.parts import link, pickers
 from pages.parts.words import column_name, sentence, text
 
-MOST_VALUES = 400  # of a column that is offered; more are no choice but a search
+MOST_VALUES = 400  # of a column that is offered; with more, searching is easier
 
 
 def find(explorer: Explorer, place: DeltaGenerator) -> Matches | None:

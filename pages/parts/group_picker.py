@@ -33,7 +33,7 @@ class Group:
     Attributes:
         members: Who is in it, bool, shape (N,), in the collection's order.
         name: What it is, plain words.
-        note: What was left aside, "" where nothing was.
+        note: What was ignored, "" where nothing was.
     """
 
     members: np.ndarray
@@ -73,12 +73,10 @@ def find_group(explorer: Explorer, code: str) -> Group:
         note = ""
         if missing:
             listed = ", ".join(map(str, missing[:5])) + (", …" if missing[5:] else "")
-            one = len(missing) == 1
-            note = (
-                f"{listed} {'is no training picture' if one else 'are no training'}"
-                f"{'' if one else ' pictures'} of this collection and "
-                f"{'was' if one else 'were'} left aside."
-            )
+            what = "is not a training picture of this collection and was ignored."
+            if len(missing) > 1:
+                what = "are not training pictures of this collection and were ignored."
+            note = f"{listed} {what}"
         return Group(table.index.isin(there), "picked by hand", note)
     raise ValueError(
         f"The link names a group '{code}', which this collection does not have. "
@@ -273,7 +271,7 @@ def choose_by_hand(explorer: Explorer, answer: Answer | None, code: str) -> None
         }
         for title, tone, examples, empty in (
             ("Click to add", "neutral", offered(answer, there), "All are in it."),
-            ("Click to take away", "neutral", there[:OFFERED], "Nothing is in it yet."),
+            ("Click to remove", "neutral", there[:OFFERED], "Nothing is in it yet."),
         )
     ]
 

@@ -51,10 +51,10 @@ def show_change(left_out: LeftOut, below: float) -> None:
 def standing(below: float) -> str:
     """Return what a place among random groups means, in words."""
     if below > 0.975:
-        return "Few random groups speak for this picture as this one does."
+        return "Few random groups make this picture as much more likely."
     if below < 0.025:
-        return "Few random groups speak against this picture as this one does."
-    return "Chance does as much."
+        return "Few random groups make this picture as much less likely."
+    return "A random group does as much."
 
 
 def show_random(
@@ -165,7 +165,7 @@ def show_calibrated(size: groups.Calibrated) -> None:
     if size.explained > 0:
         words += f"and explains {size.explained:.0%} of how much they differ."
     else:
-        words += "where it foretold sizes no better than nothing does."
+        words += "where it predicted sizes no better than chance."
     if not size.tested:
         words += (
             " No prediction as large as this one was tested: take the change as a "
@@ -197,7 +197,7 @@ def show_left_out(
 
 
 def show_really(row: pd.Series, lens: Lens, predicted: float) -> None:
-    """Say what a training without the group changed, and what was foretold.
+    """Say what a training without the group changed, and what was predicted.
 
     Args:
         row: A row of `group_changes`.
@@ -209,19 +209,21 @@ def show_really(row: pd.Series, lens: Lens, predicted: float) -> None:
     def number(value: float, scale: numbers.Scale = scale) -> str:
         return text(f"{scale.number(value)} {scale.unit}".strip())
 
-    heading("Really left out", "What models trained again say of this picture")
+    heading(
+        "Measured: retrained without the group", "By models that were trained again"
+    )
     words = (
         f"Without the group its {text(names.cost_name(lens.measurement))} "
         f"changed by **{number(row['change'])}**"
     )
     if row["controls"]:
         words += (
-            f", without as many random pictures by {number(row['random'])}: "
+            f", after a random removal of the same size by {number(row['random'])}: "
             f"**{number(row['measured'])}** beyond chance"
         )
     if lens.kind == "influence":  # often far larger, so on a scale of its own
         words += (
-            f"; foretold were {number(predicted, numbers.signed_scale(abs(predicted)))}"
+            f"; predicted: {number(predicted, numbers.signed_scale(abs(predicted)))}"
         )
     st.markdown(f"{words}.")
     st.caption(

@@ -207,7 +207,7 @@ def show_controls(explorer: Explorer, lenses: list[Lens], place: int) -> None:
         show_choices(explorer, lenses, place)
         if len(lenses) > 1:
             st.button(
-                "Take this column away",
+                "Remove this column",
                 icon=":material/close:",
                 key=f"close_{place}",
                 help="The other columns stay as they are",

@@ -22,9 +22,9 @@ STRIP = 6  # pictures in a strip
 NUM_BANDS = 8  # bands of noise levels, where an answer is divided over them
 CHART = {"displayModeBar": False}
 LEGEND = (
-    "± is one standard error; a pale number is within two of them of zero, so it may "
-    "be nothing. A dark mark is the picture’s rank in another column: \\#3 is third "
-    "from the top, \\#−1 the very last. Click a picture for details."
+    "± is one standard error; a pale number is within noise, less than two of them "
+    "from zero. A dark mark is the picture’s rank in another column: \\#3 is third "
+    "from the top, \\#−1 the last. Click a picture for details."
 )
 
 # --- asking -------------------------------------------------------------------------

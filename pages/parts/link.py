@@ -46,7 +46,7 @@ CHOICE_KEYS = (
     "section",  # Collections: which settings are shown
 )
 LINK_KEYS = ("collection", *VIEW_KEYS, "lenses", "detail", "group", *CHOICE_KEYS)
-LONGEST = 200  # letters of a value; a longer one is no part of a link
+LONGEST = 200  # letters of a value; links leave longer ones out
 LONG = {"group": 1500, "picked": 1500, "only": 600}
 DEFAULT_LENSES = "ekfac.loss~clip"
 MOST_ASKED = 12  # pictures that a session remembers
@@ -85,20 +85,20 @@ def settle(explorer: Explorer) -> None:
         ask_about(st.session_state.pop("next_view"))
     followed = st.session_state.pop("followed", None)
     if followed:
-        st.session_state.left_aside = follow(explorer, followed)
+        st.session_state.ignored = follow(explorer, followed)
     if "view" not in st.session_state:
         ask_about(first_view(explorer))
     st.session_state.setdefault("lenses", DEFAULT_LENSES)
     before = st.session_state.get("address")
     write(explorer)
     if not followed and before != st.session_state.address:
-        st.session_state.left_aside = []
-    for note in st.session_state.get("left_aside", ()):
+        st.session_state.ignored = []
+    for note in st.session_state.get("ignored", ()):
         st.info(text(note))
 
 
 def follow(explorer: Explorer, address: dict[str, str]) -> list[str]:
-    """Take over everything that an address names; return what was left aside and why.
+    """Take over everything that an address names; return what was ignored and why.
 
     Whether a picture, a lens or a group exists is said where it would be shown.
 
@@ -107,7 +107,7 @@ def follow(explorer: Explorer, address: dict[str, str]) -> list[str]:
         address: The link's keys and values, anything at all.
 
     Returns:
-        What was left aside, a sentence each.
+        What was ignored, a sentence each.
     """
     address = {key: address[key] for key in LINK_KEYS if key in address}
     notes = []
@@ -115,8 +115,8 @@ def follow(explorer: Explorer, address: dict[str, str]) -> list[str]:
         most = LONG.get(key, LONGEST)
         if len(value) > most:
             notes.append(
-                f"The link's “{key}” is {len(value):,} letters long and was left "
-                f"aside; no part of a link is longer than {most:,}."
+                f"The link's “{key}” is {len(value):,} letters long and was "
+                f"ignored; no part of a link is longer than {most:,}."
             )
             del address[key]
     named = {key: address[key] for key in VIEW_KEYS if key in address}
@@ -172,7 +172,7 @@ def write(explorer: Explorer) -> None:
 
 
 def whole_address() -> str:
-    """Return the address of this very view, to be copied."""
+    """Return the address of this exact view, to be copied."""
     page = (st.context.url or "").partition("?")[0]
     return f"{page}?{urlencode(st.session_state.address)}"
 
@@ -277,7 +277,7 @@ def bind(
 ) -> dict[str, Any]:
     """Return what ties a widget that chooses one of some options to the link.
 
-    What the address names and is no option is said here, and the usual one is shown.
+    What the address names and is not an option is said here; the default is shown.
 
     Args:
         key: Of the link.
@@ -294,7 +294,7 @@ def bind(
         st.info(
             text(
                 f"The link says {key}={shortened(wanted)}, which is not one of "
-                f"{', '.join(map(shortened, named))}; the usual is shown."
+                f"{', '.join(map(shortened, named))}; the default is shown."
             )
         )
     widget = f"{key}_choice"

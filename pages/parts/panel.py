@@ -66,7 +66,7 @@ def find_region(
 ) -> tuple[int, int, int, int] | None:
     """Return the region that a view names, None for the whole picture.
 
-    A `ValueError` holds the sentence to show where it is no region.
+    A `ValueError` holds the sentence to show where it is not a region.
     """
     if query is None or "region" not in view:
         return None
@@ -188,7 +188,7 @@ def show_history(query: Query) -> None:
 def show_link() -> None:
     """Show the address of this view, with a button that copies it."""
     with st.popover(
-        "Link", icon=":material/link:", help="Opens this very view, on any machine"
+        "Link", icon=":material/link:", help="Opens this exact view, on any machine"
     ):
         st.code(link.whole_address(), language=None, wrap_lines=True)
 

@@ -120,7 +120,7 @@ def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
             format_func=str.upper,
             default="ddpm" if view.get("sampler") == "ddpm" else "ddim",
             required=True,
-            help="DDIM is quick and without chance; DDPM adds noise at every step",
+            help="DDIM is fast and deterministic; DDPM adds noise at every step",
         )
         steps = st.number_input(
             "Steps",

@@ -116,7 +116,7 @@ def colours(answer: Answer | None) -> str:
         return "The colours come once the answer is there."
     if reading.is_similarity(answer.lens):
         return "The greener, the more it looks like this picture."
-    return "Green speaks for this picture, orange against it."
+    return "Green made it more likely, orange less."
 
 
 def marked_csv(explorer: Explorer, answer: Answer, members: np.ndarray) -> str:

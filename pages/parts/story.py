@@ -1,7 +1,7 @@
 """The two-minute story: seven steps through the app, one line at the top of each page.
 
 A step sets what is asked and goes to the page that shows it; a visitor may
-do anything in between. The line can be put away, and begun again from the sidebar.
+do anything in between. The line can be closed, and begun again from the sidebar.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from core.lenses import Lens
 from pages.parts import lens_picker, link, waiting
 from pages.parts.words import column_word, text
 
-INVITED = -1  # the line offers the story; it was neither begun nor put away
+INVITED = -1  # the line offers the story; it was neither begun nor closed
 BOTH = [Lens("ekfac"), Lens("clip")]
 
 
@@ -86,7 +86,7 @@ def steps(explorer: Explorer) -> list[Step]:
         ),
         Step(
             "explore",
-            "Compare with mere likeness",
+            "Compare with similarity",
             "CLIP knows what looks alike, not what was the cause. A dark mark is the "
             "rank in the other column.",
             ask_whole(BOTH),

@@ -279,10 +279,10 @@ def _place_in_line(report: Report) -> str:
     """Return in words who and what comes before a job."""
     if report.people:
         people = "1 person" if report.people == 1 else f"{report.people} people"
-        return f"In line: {people} before you"
+        return f"Queued: {people} ahead of you"
     if report.ahead:
-        return "In line: after what you asked before"
-    return "In line: next"
+        return "Queued: after your earlier question"
+    return "Queued: next"
 
 
 def _left(report) -> str:

@@ -51,7 +51,7 @@ def read_credits(path: Path) -> Credits:
             f"`--credits` cannot be '{path}' ({error.strerror}). {HOW}"
         ) from None
     except UnicodeDecodeError:
-        raise ValueError(f"`--credits` '{path}' is no text in UTF-8. {HOW}") from None
+        raise ValueError(f"`--credits` '{path}' is not text in UTF-8. {HOW}") from None
     if len(data) > MOST_BYTES or not text.strip():
         what = "empty" if not text.strip() else f"more than {MOST_BYTES:,} bytes"
         raise ValueError(f"`--credits` '{path}' is {what}. {HOW}")

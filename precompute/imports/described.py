@@ -110,7 +110,7 @@ def described(
 
 
 def described_duplicates(summary: Summary) -> list[str]:
-    """Return a sentence or two on images that have the very pixels of another."""
+    """Return a sentence or two on images that have the same pixels as another."""
     if not summary.duplicates:
         return []
     pairs = [f"{place} = {earlier}" for place, earlier in summary.duplicates]

@@ -24,7 +24,7 @@ def check_out(verb: str, path: Path) -> None:
     if is_stream(path):
         if verb == "clip":
             raise ValueError(
-                f"'{path}' is no file, and unfinished training is kept beside the "
+                f"'{path}' is not a file, and unfinished training is kept beside the "
                 "file it is for. Give --out the name of a safetensors file."
             )
         return

@@ -46,8 +46,8 @@ def parse_part(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if match is None or int(match[1]) >= int(match[2]):
         raise ValueError(
-            f"'{text}' is no part of the work. Give the process's number and how many "
-            "there are, such as 0/2 and 1/2."
+            f"'{text}' is not a part of the work. Give the process's number and how "
+            "many there are, such as 0/2 and 1/2."
         )
     return int(match[1]), int(match[2])
 

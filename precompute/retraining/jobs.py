@@ -236,8 +236,8 @@ def removal_jobs(
 ) -> list[Job]:
     """Return models without the images that matter most for a sample (App. J.7).
 
-    Beside them, models without as many random images, and one with every image.
-    All of one seed number start from the same weights.
+    Beside them, models after random removals as large, and one with every image. All of
+    one seed number start from the same weights.
     """
     return [
         _removal_job(folder, *removal, seed, kept)
@@ -316,7 +316,7 @@ def group_jobs(
 ) -> list[Job]:
     """Return a model with every image, one without each group, and controls.
 
-    The controls leave out as many random images: their training is as short as that
+    The controls leave out a random group as large: their training is as short as that
     without the group. All start from the same random weights, also where the full model
     went on from others, which saw every image: so they are compared with each other.
 

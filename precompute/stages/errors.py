@@ -244,9 +244,9 @@ class OldErrors:
         found, *_ = np.linalg.lstsq(self._images / scale, variance, rcond=None)
         if not np.allclose(self._images @ (found / scale), variance, rtol=1e-3):
             raise ValueError(
-                "The stored errors are no sum of two parts, as builds of before there "
-                "were laws wrote them, so they cannot be read off. Build the "
-                "collection again."
+                "The stored errors are not a sum of two parts, as builds from before "
+                "the laws wrote them, so they cannot be read off. Build the collection "
+                "again."
             )
         return np.maximum(found / scale / [self._calibration, 1], 0)
 

@@ -1,7 +1,7 @@
 """How often each timestep should be drawn, measured on a few training images.
 
 The least noisy of all unbiased estimates draws a timestep in proportion to the standard
-deviation of what it contributes (Neyman allocation). What counts here is the noise of
+deviation of what it contributes (Neyman allocation). What matters here is the noise of
 centred scores, which shared draws do not cancel. Knows nothing of files.
 """
 

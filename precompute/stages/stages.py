@@ -146,7 +146,7 @@ def begun(
 def trained_weights(
     config: CollectionConfig, dataset: Dataset, workspace: Workspace, device: str
 ) -> bytes:
-    """Return the denoiser that was imported or ships, or else train it."""
+    """Return the denoiser that was imported or ships, otherwise train it."""
     if config.train.imported:
         return imported_weights(config)
     return shipped_weights(config) or train(config, dataset, workspace, device)

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
         if not isinstance(denoiser.unet, TextConditioned):
             raise ValueError(
                 "--caption and --prompt are for text-to-image models, and this is "
-                "none. Leave them away."
+                "not one. Omit them."
             )
         chosen = replace(chosen, prompts=Prompts(options.caption, options.prompt))
     del denoiser  # a large one need not be in memory twice

@@ -64,9 +64,11 @@ def test_scores_are_divided_only_where_they_add_up():
 def test_text_becomes_numbers_or_a_sentence():
     assert parse_timesteps("0:250") == (0, 250)
     assert parse_region("8,8,24,32") == (8, 8, 24, 32)
-    with pytest.raises(ValueError, match="'5' is no timestep range. Write two whole"):
+    with pytest.raises(
+        ValueError, match="'5' is not a timestep range. Write two whole"
+    ):
         parse_timesteps("5")
-    with pytest.raises(ValueError, match="'1,2,3,x' is no region. Write left, top"):
+    with pytest.raises(ValueError, match="'1,2,3,x' is not a region. Write left, top"):
         parse_region("1,2,3,x")
 
 

@@ -53,7 +53,7 @@ def test_printed_change_is_the_sum_over_the_group(tiny_collection, monkeypatch):
     assert f"{scale.number(change)} {scale.error(error)}" in shown(app)
     below = groups.share_below(change, others)
     assert f"{below:.0%} of 200 random groups" in shown(app)
-    assert "than without as many random ones" in shown(app)
+    assert "than after a random removal as large" in shown(app)
     assert f"{members.sum()} of {len(table)} pictures" in shown(app)
     assert "The size is not calibrated" in shown(app)
 
@@ -85,7 +85,7 @@ def test_calibrated_change_is_shown_where_there_is_evidence(
     ends = f"{scale.number(found.low)} to {scale.number(found.high)}"
     assert "beyond a random group of the same size" in shown(app)
     assert shown(app).count(ends) == 1 + found.tested  # beside the raw score, in words
-    told = f"nine times of ten from {ends}" if found.tested else "or further: no half"
+    told = f"in 90% of cases from {ends}" if found.tested else "or further: no half"
     assert told in shown(app)
     assert "That was learnt where halves of the pictures were left out" in shown(app)
 
@@ -121,11 +121,11 @@ def test_what_cannot_be_predicted_is_said_in_one_sentence(
     assert len(app.info) == 1 and said in app.info[0].value.replace("\\", "")
 
 
-def test_unknown_numbers_are_named_and_left_aside(tiny_collection, monkeypatch):
+def test_unknown_numbers_are_named_and_ignored(tiny_collection, monkeypatch):
     explorer = open_explorer("glyphs", tiny_collection)
     known = int(explorer.examples.table.index[0])
     app = open_groups(tiny_collection, monkeypatch, group=f"ids:{known},99999")
-    assert "99999 is no training picture of this collection" in shown(app)
+    assert "99999 is not a training picture of this collection" in shown(app)
     assert "1 of 32 pictures" in shown(app) and not app.info
 
 
@@ -169,7 +169,7 @@ def test_a_collection_without_eigenvectors_has_no_errors(
     app = open_groups(tmp_path, monkeypatch)
     assert not app.exception and not app.warning
     assert "Errors are not known here" in shown(app)
-    assert "than without as many random ones" in shown(app)
+    assert "than after a random removal as large" in shown(app)
 
 
 def test_group_stays_with_another_picture_and_other_pages(tiny_collection, monkeypatch):
@@ -200,7 +200,7 @@ def test_a_group_of_everything_has_nothing_to_be_compared_with(
 def test_a_group_that_was_really_left_out_says_what_happened(
     tested_collection, monkeypatch
 ):
-    """Measured beside foretold, and both drawings; only where it was measured."""
+    """Measured beside predicted, and both drawings; only where it was measured."""
     explorer = open_explorer("glyphs", tested_collection)
     evidence, kind = explorer.evidence(), explorer.examples.table["subgroup"].iloc[0]
     group = f"value:subgroup:{kind}"
@@ -211,14 +211,14 @@ def test_a_group_that_was_really_left_out_says_what_happened(
     members = explorer.examples.table["subgroup"] == kind
     change = groups.changes(answer.scores, members.to_numpy()[None])[0]
     scale = numbers.signed_scale(found[["change", "random", "measured"]].abs().max())
-    foretold = numbers.signed_scale(abs(change))
-    assert "Really left out" in words(app)
+    predicted = numbers.signed_scale(abs(change))
+    assert "retrained without the group" in words(app)
     assert f"changed by **{scale.number(found['change'])}" in shown(app)
     assert f"random pictures by {scale.number(found['random'])}" in shown(app)
     assert f"**{scale.number(found['measured'])}" in shown(app)
-    assert f"foretold were {foretold.number(change)}" in shown(app)
+    assert f"predicted: {predicted.number(change)}" in shown(app)
     assert "really_drawn" in app.session_state
     for other in ({"sample": "5"}, {"group": "ids:1-9"}):
         link = {"group": group} | other
         app = open_groups(tested_collection, monkeypatch, **link)
-        assert not app.exception and "Really left out" not in words(app)
+        assert not app.exception and "retrained without the group" not in words(app)

@@ -95,7 +95,7 @@ def test_nothing_in_any_key_breaks_a_page(tested_collection, monkeypatch, key):
         ({"agreement": "magic"}, "agreement=magic, which is not one of 10, 50, order"),
     ],
 )
-def test_what_is_left_aside_is_said(tiny_collection, monkeypatch, given, said):
+def test_what_is_ignored_is_said(tiny_collection, monkeypatch, given, said):
     app = wait_for_jobs(open_app(tiny_collection, monkeypatch, **given))
     assert not app.exception
     assert len(app.info) == 1

@@ -105,7 +105,7 @@ def test_a_cancel_lets_the_next_one_in(server):
     slow.open(LONG)
     assert slow.wait_until(lambda page: "Drawing" in " ".join(page.said), PATIENCE)
     next_one.open("example=1&lenses=kfac.loss~clip")
-    line = "In line: 1 person before you"
+    line = "Queued: 1 person ahead of you"
     assert next_one.wait_until(lambda page: line in page.said, PATIENCE)
     slow.click("Cancel")
     assert next_one.wait_until(lambda page: line not in page.progress, PATIENCE)

@@ -41,7 +41,7 @@ def test_marked_pictures_are_shown_and_become_the_group(tiny_collection, monkeyp
     assert address(app)["group"] == "ids:2-4,9"
     assert "4 of 32 pictures" in shown(app)
     app = wait_for_jobs(app.switch_page(PAGE).run())
-    button(app, "Mark nothing").click().run()
+    button(app, "Clear selection").click().run()
     assert "picked" not in address(app)
     assert "Draw around some dots" in shown(app)
 
@@ -51,7 +51,7 @@ def test_marks_that_are_not_there_are_said(tiny_collection, monkeypatch, picked)
     link = {"sample": "0", "picked": picked}
     app = wait_for_jobs(open_app(tiny_collection, monkeypatch, PAGE, **link))
     assert not app.exception
-    assert len(app.info) == 1 and "left aside" in app.info[0].value
+    assert len(app.info) == 1 and "were ignored" in app.info[0].value
     assert ("picked_tiles" in app.session_state) == picked.startswith("2")
 
 
@@ -80,7 +80,7 @@ def test_search_leaves_what_matches_and_writes_the_link(tiny_collection, monkeyp
 
 
 def test_search_that_finds_nothing_says_why(tiny_collection, monkeypatch):
-    """On the map in place of the dots; and a wrong label is left aside."""
+    """On the map in place of the dots; and a wrong label is ignored."""
     explorer = open_explorer("glyphs", tiny_collection)
     table = explorer.examples.table
     (column,) = groups.facets(table)

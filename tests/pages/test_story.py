@@ -8,7 +8,7 @@ from tests.pages.test_app import address, app_runs_first, open_app, words  # noq
 TOLD = [  # page, the line's beginning, what the address then says
     ("explore", "Pick a picture", {"lenses": "ekfac.loss"}),
     ("explore", "See what made it", {"lenses": "ekfac.loss"}),
-    ("explore", "Compare with mere likeness", {}),
+    ("explore", "Compare with similarity", {}),
     ("explore", "Ask about a part", {"region": "16,16,48,48"}),
     ("groups", "Leave one design house out", {}),
     ("evidence", "See how far to trust it", None),

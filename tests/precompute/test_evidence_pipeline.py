@@ -197,7 +197,7 @@ def test_only_missing_models_are_trained(made):
             missing_jobs(more, config, evidence)
 
 
-def test_groups_are_foretold_as_the_app_foretells_them(made, tiny_explorer):
+def test_groups_are_predicted_as_the_app_predicts_them(made, tiny_explorer):
     """The sum of the scores over N, its error, and the share of the sample's class."""
     rows = made[1].groups
     assert set(rows["method"]) >= {"ekfac", "clip"} and set(rows["group"]) == set(

@@ -119,7 +119,11 @@ def test_commands_write_into_a_pipe(tiny_collection, tmp_path, monkeypatch):
         ("attribute", "none/x.csv", "'PLACE' cannot be written: there is no folder"),
         ("sheet", "x.txt", "'PLACE' ends in none of .png, .webp, so it is not clear"),
         ("fidelity", "x.txt", "'PLACE' ends in none of .csv, .json, so it is not"),
-        ("clip", "pipe", "'PLACE' is no file, and unfinished training is kept beside"),
+        (
+            "clip",
+            "pipe",
+            "'PLACE' is not a file, and unfinished training is kept beside",
+        ),
     ],
 )
 def test_a_place_is_refused_before_anything_is_computed(

@@ -105,7 +105,7 @@ def test_a_text_is_the_credit_of_all_images(sets, pictures, tmp_path):  # noqa: 
     ("name", "data", "message"),
     [
         ("c.txt", b"", "is empty. Expected: a text of one or two lines"),
-        ("c.txt", b"\xff\xfe", "is no text in UTF-8"),
+        ("c.txt", b"\xff\xfe", "is not text in UTF-8"),
         ("c.csv", b"artist\nAda\n", "has the columns artist. Expected"),
         ("c.csv", b"artist,credit\nAda\n", "Row 2 of .* has no credit"),
         ("c.csv", b"artist,credit\nAda, \n", "Row 2 of .* has no credit"),

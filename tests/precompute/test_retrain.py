@@ -279,7 +279,7 @@ def test_the_command_refuses_a_wrong_part(tmp_path, monkeypatch, capsys):
     arguments += ["--part", "3/2", "--work", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["precompute", *arguments])
     assert main() == 1
-    assert "'3/2' is no part of the work" in capsys.readouterr().err
+    assert "'3/2' is not a part of the work" in capsys.readouterr().err
 
 
 def test_removals_leave_out_what_matters_most(config, dataset, tmp_path):

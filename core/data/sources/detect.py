@@ -101,7 +101,7 @@ def source_at(path: Path, allow_outside: bool) -> Source:
 
 
 def images_in_files(path: Path, allow_outside: bool) -> Source | None:
-    """Return the images in a folder's parquet files, or else its image files."""
+    """Return the images in a folder's parquet files, otherwise its image files."""
     tables = parquet_files(path, allow_outside)
     if tables is None or names_files_only(tables):
         return image_folder(path, allow_outside) or tables

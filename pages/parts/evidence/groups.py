@@ -25,12 +25,12 @@ from pages.parts.words import text
 
 
 def show_groups(basis: Basis) -> None:
-    """Show what leaving out whole groups did, against what was foretold."""
+    """Show what leaving out whole groups did, against what was predicted."""
     table = basis.table("groups")
     summary = group_summary(table)
     finding = group_finding(summary, basis.measurement)
     say(
-        "Whole groups, really left out",
+        "Measured by retraining without whole groups",
         "A dot is a sample in a model that was trained without one group",
         finding,
     )
@@ -61,8 +61,8 @@ def show_groups(basis: Basis) -> None:
     if controls:
         models = "a model" if controls == 1 else f"{controls} models"
         against = (
-            f"Changes are beyond that of {models} trained without as many random "
-            "pictures, which were trained for as long."
+            f"Changes are beyond that of {models} retrained after a random removal of "
+            "the same size, and so for as long."
         )
     st.caption(
         f"{against} All these models began with the same random weights; each was "
@@ -87,7 +87,7 @@ def show_group_images(basis: Basis) -> None:
     rows = redrawn.group_rows(basis.evidence)
     if not rows:
         return
-    words = {NOTHING: "nothing removed", RANDOM: "as many random"}
+    words = {NOTHING: "nothing removed", RANDOM: "random removal"}
     named = [(words.get(name, f"without {name}"), drawn) for name, drawn in rows]
     alt = "The same samples, from the same seeds, as these models drew them"
     show_redrawn(named, "group_pictures", alt)

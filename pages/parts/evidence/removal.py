@@ -25,7 +25,7 @@ def show_removal(basis: Basis) -> None:
     finding = removal.removal_finding(table, basis.measurement)
     say(
         "Retrained without the top influences",
-        "Change of the cost beyond that of as many random pictures left out",
+        "Change of the cost beyond that of random removals of the same size",
         finding,
     )
     if table.empty:

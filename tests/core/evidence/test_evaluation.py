@@ -102,7 +102,7 @@ def test_exact_linear_datamodels_are_predicted(rng):
 def test_scores_that_cannot_be_ranked_are_refused():
     """NaN, and scores of another number of pictures."""
     masks = subset_masks(10, 4, seed=0)
-    with pytest.raises(ValueError, match="1 scores are no finite numbers"):
+    with pytest.raises(ValueError, match="1 scores are not finite"):
         predicted_changes(np.array([[np.nan] + [0.0] * 9]), masks)
     with pytest.raises(ValueError, match="scores of 9 pictures, but the subsets are"):
         predicted_changes(np.zeros((1, 9)), masks)

@@ -400,13 +400,13 @@ def left_out(costs: dict[str, list[float]], rows: list[tuple]) -> Evidence:
     return Evidence(RECIPE, None, pd.concat(measured), None, groups=groups)
 
 
-def test_a_group_left_out_is_compared_with_what_was_foretold():
+def test_a_group_left_out_is_compared_with_what_was_predicted():
     """Two samples and three groups by hand, against scipy."""
     costs = {"none": [5.0, 7.0], "s=a": [6.0, 7.5], "s=b": [5.5, 9.0], "s=c": [5, 7]}
-    foretold = {"s=a": [0.6, 0.4], "s=b": [0.1, 0.9], "s=c": [0.2, -0.2]}
+    predicted = {"s=a": [0.6, 0.4], "s=b": [0.1, 0.9], "s=c": [0.2, -0.2]}
     rows = [
         (name, sample, float(name == "s=a"), "ekfac", "loss", change, 0.1)
-        for name, changes in foretold.items()
+        for name, changes in predicted.items()
         for sample, change in enumerate(changes)
     ]
     rows += [(*row[:3], "clip", OWN, -row[5], np.nan) for row in rows]

@@ -270,8 +270,8 @@ def test_removal_is_printed_to_the_digits_of_its_error():
     table = pd.DataFrame(rows, columns=columns)
     assert removal.removal_finding(table, "loss") == (
         "How much more a sample's training loss rises without the 10% of the pictures "
-        "that matter most for it than without as many random ones, in squared error: "
-        "EK-FAC +0.302 ± 0.012 and CLIP −0.05 ± 0.20."
+        "that matter most for it than after a random removal of the same size, in "
+        "squared error: EK-FAC +0.302 ± 0.012 and CLIP −0.05 ± 0.20."
     )
     assert removal.removal_finding(table[:0], "loss").startswith("No model was trained")
 
@@ -384,7 +384,7 @@ def test_groups_left_out_are_told_with_what_guessing_gives():
     said = groups.group_finding(summary, "loss")
     assert "without each of 3 groups, 6 samples" in said
     assert "among the groups, for one sample, predicted and measured change" in said
-    assert "beyond that of as many random pictures left out" in said
+    assert "beyond that of random removals of the same size" in said
     assert "a rank correlation of EK-FAC 1.00 ± 0.00 and CLIP" in said
     assert "100% of the samples by EK-FAC" in said and "guessing gives 33%, the" in said
     assert "the sample's own group 100%." in said

@@ -19,9 +19,9 @@ def test_a_raw_change_is_one_against_random_pictures():
     """With its error; within two of them nothing is sure."""
     said = change_words(answer_of(measurement="elbo"), 3, 2.0, 0.5)
     assert said == (
-        "Without these 3 pictures the model would find it less likely than without as "
-        "many random ones: negative ELBO +2.00 ± 0.50. It is 4 now, so that is 50% "
-        "of it."
+        "Without these 3 pictures the model would find it less likely than after a "
+        "random removal as large: negative ELBO +2.00 ± 0.50. It is 4 now, so that is "
+        "50% of it."
     )
     said = change_words(answer_of(), 1, -2.0, 1.5)
     assert said.startswith("Without this picture the model would find it more likely")
@@ -38,9 +38,9 @@ def test_a_calibrated_change_takes_the_place_of_the_raw_one(low, high, unsure):
     sized = Calibrated(0.5, low, high, True, 0.1)
     said = change_words(answer_of(), 3, -70.0, 0.5, sized)
     assert "less likely" in said and "70" not in said
-    numbers = "+0.50, nine times of ten from −0.20 to +1.20"
+    numbers = "+0.50, in 90% of cases from −0.20 to +1.20"
     if not unsure:
-        numbers = "+0.500, nine times of ten from +0.200 to +0.800"
+        numbers = "+0.500, in 90% of cases from +0.200 to +0.800"
     assert f"training loss {numbers}" in said
     assert ("even the direction is not certain" in said) == unsure
     assert said.endswith("so that is 12% of it.")
@@ -52,7 +52,7 @@ def test_a_prediction_larger_than_was_tested_is_a_bound():
         answer_of(), 3, 40.0, 0.5, Calibrated(0.5, 0.2, 0.8, False, 0.1)
     )
     assert "training loss +0.500 or further: no half of the pictures" in said
-    assert "nine times of ten" not in said and "less likely" in said
+    assert "90%" not in said and "less likely" in said
 
 
 def test_an_attribution_is_no_change():

@@ -134,8 +134,8 @@ def test_sentence_never_calls_similarity_a_change():
     """The words for influence and for similarity do not mix."""
     said = reading.sentence(influence([3.0, -1.0], [0.2, 0.2]), "“fox”")
     assert said.startswith("Removing “fox” from the training set") and "±" in said
-    assert "may be nothing" not in said
-    assert "may be nothing" in reading.sentence(influence([3.0], [2.0]), "“fox”")
+    assert "within noise" not in said
+    assert "within noise" in reading.sentence(influence([3.0], [2.0]), "“fox”")
     alike = reading.sentence(similarity([0.9, 0.1]), "“fox”")
     assert "looks most like" in alike and "emov" not in alike
     assert "would not" in reading.sentence(influence([-3.0, -1.0]), "“fox”")

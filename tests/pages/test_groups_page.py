@@ -214,7 +214,7 @@ def test_a_group_that_was_really_left_out_says_what_happened(
     predicted = numbers.signed_scale(abs(change))
     assert "retrained without the group" in words(app)
     assert f"changed by **{scale.number(found['change'])}" in shown(app)
-    assert f"random pictures by {scale.number(found['random'])}" in shown(app)
+    assert f"removal of the same size by {scale.number(found['random'])}" in shown(app)
     assert f"**{scale.number(found['measured'])}" in shown(app)
     assert f"predicted: {predicted.number(change)}" in shown(app)
     assert "really_drawn" in app.session_state

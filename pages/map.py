@@ -9,11 +9,11 @@ from core.explorer.explorer import Explorer, Lens
 from core.files.texts import file_name
 from pages.parts import (
     filters,
+    image_map,
     lens_picker,
     lens_views,
     link,
     panel,
-    picture_map,
     shared,
     trust,
     waiting,
@@ -56,7 +56,7 @@ def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int 
             st.switch_page("pages/groups.py")
         st.download_button(
             "These as a table (CSV)",
-            lambda: picture_map.marked_csv(explorer, answer, members),
+            lambda: image_map.marked_csv(explorer, answer, members),
             file_name=file_name(explorer.name, len(picked), "marked", ending="csv"),
             mime="text/csv",
             icon=":material/download:",
@@ -102,7 +102,7 @@ with chosen.content:
         if among is not None and not among.size:
             st.info(text(among.empty))
         else:
-            picture_map.show(
+            image_map.show(
                 explorer,
                 chosen.query,
                 answer,
@@ -112,7 +112,7 @@ with chosen.content:
                 among,
             )
         st.caption(
-            f"{picture_map.HOW}{picture_map.colours(answer)} The ring is where this "
+            f"{image_map.HOW}{image_map.colours(answer)} The ring is where this "
             "picture would lie."
         )
         if answer is None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from core.config import DATA_DIR, DataConfig, sets_folder
-from core.files.images import decode_picture
+from core.files.images import decode_image
 from core.seeds import keyed_seed
 
 
@@ -153,7 +153,7 @@ def load_dataset(config: DataConfig) -> Dataset:
     table, labels = table[shown].reset_index(drop=True), labels[shown]
     encoded = tuple(table.pop("image"))
     size = (config.channels, config.image_size, config.image_size)
-    pixels = np.stack([decode_picture(data, size) for data in encoded])
+    pixels = np.stack([decode_image(data, size) for data in encoded])
     return Dataset(
         ids=table["id"].to_numpy(np.int64),
         pixels=pixels,

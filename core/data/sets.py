@@ -24,7 +24,7 @@ from PIL import Image
 
 from core.columns import free_names
 from core.data.sources.records import Record
-from core.files.images import fit_square, open_picture
+from core.files.images import fit_square, open_image
 
 ROWS = 256  # read together
 GROUP = 2048  # images of a set that are written, and later read, together
@@ -63,7 +63,7 @@ class Summary:
         default_factory=dict, repr=False
     )
 
-    def add(self, record: Record, picture: Image.Image, digest: bytes) -> bool:
+    def add(self, record: Record, image: Image.Image, digest: bytes) -> bool:
         """Count an image that could be read; return whether it is to be used."""
         label = record.facts.get("label")
         if digest not in self._first:
@@ -76,8 +76,8 @@ class Summary:
             if self.dropped:
                 return False
         self.count += 1
-        self.sizes[picture.size] += 1
-        self.grey = self.grey and is_grey(picture)
+        self.sizes[image.size] += 1
+        self.grey = self.grey and is_grey(image)
         for column, value in record.facts.items():
             counter = self.values.setdefault(column, Counter())
             if counter is not None:
@@ -91,7 +91,7 @@ class Summary:
         return dict(sorted((self.values.get("label") or {}).items()))
 
 
-def picture_of(record: Record) -> Image.Image:
+def image_of(record: Record) -> Image.Image:
     """Return a record's image, upright and in RGB.
 
     Raises:
@@ -101,16 +101,16 @@ def picture_of(record: Record) -> Image.Image:
     if record.trouble:
         raise ValueError(record.trouble)
     if isinstance(record.image, bytes):
-        return open_picture(record.image)
+        return open_image(record.image)
     pixels = record.image
     if pixels.shape[2] == 1:
         pixels = pixels[..., 0]
     return Image.fromarray(np.ascontiguousarray(pixels)).convert("RGB")
 
 
-def is_grey(picture: Image.Image) -> bool:
+def is_grey(image: Image.Image) -> bool:
     """Return whether an RGB image has no colour."""
-    red, green, blue = (np.asarray(band) for band in picture.split())
+    red, green, blue = (np.asarray(band) for band in image.split())
     return bool((red == green).all() and (green == blue).all())
 
 
@@ -126,13 +126,13 @@ def readable(
     """
     for record in records:
         try:
-            picture = picture_of(record)
+            image = image_of(record)
         except ValueError as error:
             summary.skipped.append((record.location, str(error)))
             continue
-        fitted = picture if size is None else fit_square(picture, size)
+        fitted = image if size is None else fit_square(image, size)
         digest = hashlib.sha256(str(fitted.size).encode() + fitted.tobytes()).digest()
-        if summary.add(record, picture, digest):
+        if summary.add(record, image, digest):
             yield record, fitted, digest
 
 
@@ -212,7 +212,7 @@ class Slot:
         label: Its label, "" for none.
         row: Its number in the source.
         start: Of its facts, as JSON, in the file.
-        picture: Where these end and its bytes begin.
+        image: Where these end and its bytes begin.
         end: Of these.
     """
 
@@ -220,7 +220,7 @@ class Slot:
     label: bytes
     row: int
     start: int
-    picture: int
+    image: int
     end: int
 
 
@@ -235,11 +235,11 @@ def _put_aside(
         Where they are, in the order of their numbers.
     """
     slots = []
-    for row, (record, picture, digest) in enumerate(read):
+    for row, (record, image, digest) in enumerate(read):
         start = file.tell()
         file.write(json.dumps(record.facts).encode())
         middle = file.tell()
-        picture.save(file, "WEBP", lossless=True)
+        image.save(file, "WEBP", lossless=True)
         label = record.facts.get("label", "").encode(errors="surrogatepass")
         slots.append(Slot(digest, label, row, start, middle, file.tell()))
     return sorted(slots)
@@ -271,10 +271,10 @@ def _write_sorted(
             rows = []
             for number, slot in some:
                 unsorted.seek(slot.start)
-                facts_of_image = json.loads(unsorted.read(slot.picture - slot.start))
+                facts_of_image = json.loads(unsorted.read(slot.image - slot.start))
                 rows.append({
                     "id": number,
-                    "image": unsorted.read(slot.end - slot.picture),
+                    "image": unsorted.read(slot.end - slot.image),
                     "sha256": slot.digest.hex(),
                     "source_row": slot.row,
                     **{

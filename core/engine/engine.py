@@ -24,7 +24,7 @@ from core.drawing import Drawing
 from core.engine.clip import clip_similarity, stored_clip
 from core.engine.query import QueryGradient, Question
 from core.engine.recent import Recent
-from core.files.images import decode_picture
+from core.files.images import decode_image
 from core.index.sketch import packed_products
 from core.lenses import Lens, measured_by, uses_steps
 from core.measure.costs import noise_weights
@@ -363,7 +363,7 @@ class Engine:
         data = self.settings["data"]
         shape = data["channels"], data["image_size"], data["image_size"]
         pictures = self.collection.images(self.collection.examples().index)
-        return np.stack([decode_picture(picture, shape) for picture in pictures])
+        return np.stack([decode_image(picture, shape) for picture in pictures])
 
     @cached_property
     def training_x_0(self) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from core.answers import Query
 from core.drawing import Drawing
 from core.explorer.facts import Facts
-from core.files.images import decode_picture, frames_note
+from core.files.images import decode_image, frames_note
 from core.labels import check_label
 from core.lenses import Lens, uses_steps
 from core.methods import METHODS
@@ -109,7 +109,7 @@ class Queries(Facts):
         )
 
     def _pixels(self, data: bytes) -> np.ndarray:
-        return decode_picture(data, self.image_shape)
+        return decode_image(data, self.image_shape)
 
     def check_steps(self, query: Query, lens: Lens) -> None:
         """Refuse a lens that asks about steps where none are known or probable.

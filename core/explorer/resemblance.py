@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.collection import store
-from core.files.images import decode_picture
+from core.files.images import decode_image
 from core.lenses import Lens, stored_key
 
 # Above it samples are said to be unlike. Shipped are 0.01 and 0.02 by CLIP, 0.00 and
@@ -162,4 +162,4 @@ def resemblance(collection: store.Collection) -> Resemblance:
 
 def _points(files: list[bytes], size: tuple[int, int, int]) -> np.ndarray:
     """Return images, decoded into a size (C, H, W), as points of shape (N, C H W)."""
-    return np.stack([decode_picture(file, size).ravel() for file in files]) / 255
+    return np.stack([decode_image(file, size).ravel() for file in files]) / 255

@@ -67,7 +67,7 @@ def max_pixels() -> int:
     return int(wanted)
 
 
-def open_picture(data: bytes) -> Image.Image:
+def open_image(data: bytes) -> Image.Image:
     """Return the first frame as an upright RGB image on white.
 
     An image of more than two times `SIDE` pixels comes back smaller, with at least
@@ -105,7 +105,7 @@ def open_picture(data: bytes) -> Image.Image:
         return ImageOps.exif_transpose(upright)
 
 
-def may_be_picture(start: bytes) -> bool:
+def begins_as_image(start: bytes) -> bool:
     """Return whether a file that begins so is of a kind that is read.
 
     Args:
@@ -119,7 +119,7 @@ def frames_note(data: bytes) -> str:
     try:
         image = Image.open(io.BytesIO(data), formats=list(KINDS))
         several = image.format != "MPO" and getattr(image, "is_animated", False)
-    except Exception:  # as in `_plain_errors`; `open_picture` says what is wrong
+    except Exception:  # as in `_plain_errors`; `open_image` says what is wrong
         return ""
     if not several:
         return ""
@@ -281,13 +281,13 @@ def fit_square(image: Image.Image, size: int) -> Image.Image:
     return square
 
 
-def decode_picture(data: bytes, size: tuple[int, int, int]) -> np.ndarray:
+def decode_image(data: bytes, size: tuple[int, int, int]) -> np.ndarray:
     """Return file bytes as uint8 pixels of shape (C, H, W), with C of 1 or 3 and H = W.
 
-    Bytes that are not a readable image raise ValueError, as in `open_picture`.
+    Bytes that are not a readable image raise ValueError, as in `open_image`.
     """
     channels, height, _ = size
-    image = fit_square(open_picture(data), height)
+    image = fit_square(open_image(data), height)
     if channels == 1:
         return np.asarray(image.convert("L"), dtype=np.uint8)[None]
     return np.asarray(image, dtype=np.uint8).transpose(2, 0, 1)

@@ -97,7 +97,7 @@ class Denoiser(nn.Module):
         elif isinstance(self.autoencoder, PatchAutoencoder):
             images = self.autoencoder.decode(x_0)
         else:
-            factor = picture_factor(self.autoencoder)
+            factor = pixels_per_latent(self.autoencoder)
             some = max(1, AUTOENCODED // (x_0[0, 0].numel() * factor**2))
             plain = x_0 / self.autoencoder.config.scaling_factor
             batches = [
@@ -246,7 +246,7 @@ class Denoiser(nn.Module):
         return clean
 
 
-def picture_factor(autoencoder: nn.Module) -> int:
+def pixels_per_latent(autoencoder: nn.Module) -> int:
     """Return how many pixels a latent of a diffusers autoencoder has a side."""
     return 2 ** (len(autoencoder.config.block_out_channels) - 1)
 

@@ -20,7 +20,7 @@ from diffusers import (
 from torch import Tensor, nn
 
 from core.config import ModelConfig
-from core.model.denoiser import MOST_AT_ONCE, PASS_BYTES, Denoiser, picture_factor
+from core.model.denoiser import MOST_AT_ONCE, PASS_BYTES, Denoiser, pixels_per_latent
 from core.model.lora import read_lora
 from core.model.model_folders import SavedModel, read_settings
 from core.model.parameters import parameter_layout
@@ -339,15 +339,15 @@ def add_null_label(unet: UNet2DModel) -> int:
     return len(table)
 
 
-def picture_size(denoiser: Denoiser) -> int:
+def decoded_size(denoiser: Denoiser) -> int:
     """Return the side in pixels of the images that a model makes."""
     size = denoiser.unet.config.sample_size
     if denoiser.autoencoder is None:
         return size
-    return size * picture_factor(denoiser.autoencoder)
+    return size * pixels_per_latent(denoiser.autoencoder)
 
 
-def picture_channels(denoiser: Denoiser) -> int:
+def decoded_channels(denoiser: Denoiser) -> int:
     """Return the channels of the images that a model makes, 1 or 3."""
     module = denoiser.unet if denoiser.autoencoder is None else denoiser.autoencoder
     return module.config.in_channels

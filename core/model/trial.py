@@ -14,7 +14,7 @@ from torch import Tensor
 
 from core.config import SAMPLERS
 from core.drawing import Drawing
-from core.model.denoiser import Denoiser, picture_factor
+from core.model.denoiser import Denoiser, pixels_per_latent
 from core.model.parameters import Layout, attributed_parameters, parameter_layout
 from core.model.sampling import Subject, invert, sample
 from core.model.weight_files import quietly
@@ -149,7 +149,7 @@ def _try_autoencoder(denoiser: Denoiser) -> None:
     """
     if denoiser.autoencoder is None:
         return
-    size = denoiser.shape[-1] * picture_factor(denoiser.autoencoder)
+    size = denoiser.shape[-1] * pixels_per_latent(denoiser.autoencoder)
     try:
         channels = denoiser.autoencoder.config.in_channels
         latents = denoiser.encode(torch.zeros(1, channels, size, size))

@@ -91,7 +91,7 @@ def change_bars(frame: pd.DataFrame, title: str) -> go.Figure:
     return finish(figure, height=72 + 28 * len(frame))
 
 
-def picture_map(
+def image_map(
     frame: pd.DataFrame,
     signed: bool,
     colour_title: str,

@@ -147,7 +147,7 @@ def _sample_facts(explorer: Explorer, query: Query) -> list[tuple[str, str]]:
     if query.inverted:
         facts.append(("Drawing steps", "approximate, found by DDIM inversion"))
     facts.append(("Pixels", "{}×{}".format(*query.pixels.shape[:0:-1])))
-    facts.append(("SHA-256 of the pixels", reproduce.picture_hash(query)))
+    facts.append(("SHA-256 of the pixels", reproduce.image_hash(query)))
     return facts
 
 

@@ -19,11 +19,11 @@ def command(collection: str, query: Query, lens: Lens) -> str:
     An uploaded picture has to be given as the file `FILE`.
     """
     words = ["python", "-m", "precompute", "attribute", "--collection", collection]
-    words += _picture(query) + _lens(lens)
+    words += _image_flags(query) + _lens(lens)
     return shlex.join(words)
 
 
-def _picture(query: Query) -> list[str]:
+def _image_flags(query: Query) -> list[str]:
     """Return the flags that name a picture."""
     facts, label = query.facts, []
     if query.label is not None:
@@ -59,7 +59,7 @@ def _lens(lens: Lens) -> list[str]:
     return [*words, "--index", lens.form]
 
 
-def picture_hash(query: Query) -> str:
+def image_hash(query: Query) -> str:
     """Return the SHA-256 of a picture's pixels, as the model sees them."""
     return hashlib.sha256(query.pixels.tobytes()).hexdigest()
 

@@ -18,7 +18,7 @@ from core.model.sampling import Subject, Trajectory
 
 
 @torch.no_grad()
-def expected_pictures(
+def expected_images(
     denoiser: Denoiser,
     trajectory: Trajectory,
     label: int | None,
@@ -79,12 +79,12 @@ def step_features(
         seed: The collection's seed.
         on_step: Called with (steps done, steps in all); may raise to stop.
     """
-    pictures = expected_pictures(
+    images = expected_images(
         denoiser, subject.trajectory, subject.label, subject.guidance_scale
     )
     layout, features = parameter_layout(denoiser.unet), []
     for step, (x_0, t) in enumerate(
-        zip(pictures, subject.trajectory.timesteps.tolist(), strict=True)
+        zip(images, subject.trajectory.timesteps.tolist(), strict=True)
     ):
         draws = make_draws(
             num_draws,
@@ -97,7 +97,7 @@ def step_features(
         )
         features.append(project(gradient))
         if on_step is not None:
-            on_step(step + 1, len(pictures))
+            on_step(step + 1, len(images))
     return torch.cat(features)
 
 

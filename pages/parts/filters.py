@@ -34,7 +34,7 @@ def find(explorer: Explorer, place: DeltaGenerator) -> Matches | None:
         "ranks stay those among all pictures",
     ):
         show_controls(explorer, facets, words)
-    matches = found_pictures(explorer, facets, words) if words or facets else None
+    matches = found_images(explorer, facets, words) if words or facets else None
     if matches is None:
         return None
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -82,7 +82,7 @@ def offered_columns(collection: str, _explorer: Explorer) -> list[str]:
     return [c for c in groups.facets(table) if table[c].nunique() <= MOST_VALUES]
 
 
-def found_pictures(
+def found_images(
     explorer: Explorer, facets: filters.Facets, words: str
 ) -> Matches | None:
     """Return what a search leaves; say it where words cannot be searched for."""

@@ -13,7 +13,7 @@ import streamlit as st
 from core import columns
 from core.explorer import groups
 from core.explorer.explorer import Answer, Explorer, Query
-from pages.parts import components, pickers, picture_map
+from pages.parts import components, image_map, pickers
 from pages.parts.words import column_name
 
 WAYS = {
@@ -236,12 +236,12 @@ def choose_words(explorer: Explorer, code: str) -> None:
 
 def choose_on_map(explorer: Explorer, query: Query, answer: Answer | None) -> None:
     """Show the map of the training pictures, on which a group can be drawn around."""
-    picture_map.show(
+    image_map.show(
         explorer, query, answer, "group_map", lambda code: choose(f"ids:{code}")
     )
     st.caption(
-        f"{picture_map.HOW}Draw around some to leave them out. "
-        f"{picture_map.colours(answer)}"
+        f"{image_map.HOW}Draw around some to leave them out. "
+        f"{image_map.colours(answer)}"
     )
 
 

@@ -30,8 +30,8 @@ ORIGINS = {
     "example": "Training",
 }
 # Keys of the link; their values are text, as in the link.
-PICTURE_KEYS = (*ORIGINS, "label", "sampler", "steps", "guidance")
-VIEW_KEYS = (*PICTURE_KEYS, "region", "inverted", "exact")
+IMAGE_KEYS = (*ORIGINS, "label", "sampler", "steps", "guidance")
+VIEW_KEYS = (*IMAGE_KEYS, "region", "inverted", "exact")
 CHOICE_KEYS = (
     "words",  # what is searched for among the training pictures
     "only",  # the labels that they must have
@@ -241,7 +241,7 @@ def remember(source: Callable[[], str], words: str) -> list[dict]:
     Returns:
         Each with its `view` (the whole picture), `src` and `words`.
     """
-    view = {k: v for k, v in st.session_state.view.items() if k in PICTURE_KEYS}
+    view = {k: v for k, v in st.session_state.view.items() if k in IMAGE_KEYS}
     asked = st.session_state.setdefault("asked", [])
     if not asked or asked[0]["view"] != view:
         entry = next((one for one in asked if one["view"] == view), None)

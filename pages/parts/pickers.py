@@ -31,7 +31,7 @@ def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
         "sample": pick_from_gallery,
         "seed": pick_by_seed,
         "upload": pick_upload,
-        "example": pick_training_picture,
+        "example": pick_training_image,
     }
     choose[origin](explorer, view)
 
@@ -171,7 +171,7 @@ def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
     ask_next({"upload": digest} | ({} if label is None else {"label": str(label)}))
 
 
-def pick_training_picture(explorer: Explorer, view: dict[str, str]) -> None:
+def pick_training_image(explorer: Explorer, view: dict[str, str]) -> None:
     """Show a search over the training pictures."""
     words = st.text_input(
         "Find a training picture",

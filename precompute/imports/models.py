@@ -15,9 +15,9 @@ from core.model.lora import low_rank_layers
 from core.model.model_folders import SavedModel
 from core.model.parameters import parameter_layout
 from core.model.pipelines import (
+    decoded_channels,
+    decoded_size,
     model_settings,
-    picture_channels,
-    picture_size,
     read_pipeline,
     unused_settings,
 )
@@ -46,8 +46,8 @@ def describe_model(denoiser: Denoiser) -> list[str]:
     """Return what a model is and what of it is attributed, a line for each thing."""
     layout = parameter_layout(denoiser.unet)
     total = sum(p.numel() for p in denoiser.unet.parameters())
-    size, schedule = picture_size(denoiser), denoiser.scheduler.config
-    colour = "grey" if picture_channels(denoiser) == 1 else "colour"
+    size, schedule = decoded_size(denoiser), denoiser.scheduler.config
+    colour = "grey" if decoded_channels(denoiser) == 1 else "colour"
     lines = [f"pictures: {size}x{size}, {colour}"]
     text = isinstance(denoiser.unet, TextConditioned)
     model = "UNet2DConditionModel, text to image," if text else "UNet2DModel"
@@ -136,7 +136,7 @@ def _imported(
     if conditional != (selection.prompts is not None):
         prompts = (selection.prompts or Prompts()) if conditional else None
         selection = replace(selection, prompts=prompts)
-    data, summary = data_settings(name, path, selection, picture_size(denoiser), folder)
+    data, summary = data_settings(name, path, selection, decoded_size(denoiser), folder)
     if conditional:
         captions = distinct_captions(folder / data.path)
         print("\n".join(described_captions(saved, captions, summary)))
@@ -157,7 +157,7 @@ def _imported(
     base = RECIPES["small"][0](name, data)
     config = replace(
         base,
-        data=replace(data, channels=picture_channels(denoiser)),
+        data=replace(data, channels=decoded_channels(denoiser)),
         model=model_settings(denoiser),
         train=TrainConfig(imported=kept.name),
     )

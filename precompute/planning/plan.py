@@ -24,7 +24,7 @@ from core.recipes import with_settings
 from precompute.machinery.config import FIDELITY_EXAMPLES
 from precompute.machinery.progress import Bar
 from precompute.planning.probe import Line, Probe, flat_curvature
-from precompute.stages.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
+from precompute.stages.proposal import NUM_BANDS, NUM_IMAGES, NUM_QUERIES
 
 LONG = 24 * 3600  # seconds; a warning names the stage
 BASE_MEMORY = 0.6e9  # bytes of the program itself
@@ -99,7 +99,7 @@ class Estimate:
         config = config or self.config
         samples, gradients = config.samples, config.gradients
         count, pictures = len(self.dataset), min(FIDELITY_EXAMPLES, len(self.dataset))
-        pilot = min(NUM_QUERIES + NUM_PICTURES, count) * 2 * NUM_BANDS
+        pilot = min(NUM_QUERIES + NUM_IMAGES, count) * 2 * NUM_BANDS
         kept = count + min(gradients.slice_examples, count)
         drawn = samples.num_samples + samples.num_candidates
         one = self.query.slope * gradients.num_draws

@@ -121,17 +121,13 @@ def train_clip(
     checkpoint = _checkpoint_path(output_path, settings, config)
     start = _restore(checkpoint, model, optimizer)
 
-    pictures_by_name = list(dataset.metadata.groupby("name").indices.values())
+    images_by_name = list(dataset.metadata.groupby("name").indices.values())
     smooth_loss = None
     bar = Bar(range(start, num_steps), "clip", num_steps, initial=start)
     for step in bar:
         generator = keyed_generator(seed, "clip step", step)
-        names = batch_indices(
-            step, training.names_per_batch, len(pictures_by_name), seed
-        )
-        index = _pick_pictures(
-            names, pictures_by_name, training.houses_per_name, generator
-        )
+        names = batch_indices(step, training.names_per_batch, len(images_by_name), seed)
+        index = _pick_images(names, images_by_name, training.houses_per_name, generator)
         rows = dataset.metadata.iloc[index]
         texts = describe(rows, generator)
         images = torch.from_numpy(dataset.pixels[index]).float() / 255
@@ -178,16 +174,16 @@ def embed_examples(clip_model: ClipModel, dataset: Dataset) -> np.ndarray:
     return clip_model.embed_images(dataset.pixels)
 
 
-def _pick_pictures(
+def _pick_images(
     names: Tensor,
-    pictures_by_name: list[np.ndarray],
+    images_by_name: list[np.ndarray],
     count: int,
     generator: torch.Generator,
 ) -> np.ndarray:
     """Return row numbers: up to `count` images of each name, by random houses."""
     picked = []
     for name in names.tolist():
-        rows = pictures_by_name[name]
+        rows = images_by_name[name]
         order = torch.randperm(len(rows), generator=generator)
         picked.extend(rows[order[:count].numpy()])
     return np.array(picked)

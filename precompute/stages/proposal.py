@@ -17,7 +17,7 @@ from core.model.denoiser import Denoiser
 
 NUM_BANDS = 32  # of timesteps, each seen by one antithetic pair
 NUM_QUERIES = 8
-NUM_PICTURES = 16
+NUM_IMAGES = 16
 UNIFORM_SHARE = 0.1  # of the draws, whatever is measured: no weight exceeds ten
 
 
@@ -45,7 +45,7 @@ def timestep_proposal(
         flip: Whether the model was trained on mirrored images.
     """
     order = torch.randperm(len(x_0), generator=keyed_generator(seed, "pilot pictures"))
-    order = order[: NUM_QUERIES + NUM_PICTURES].tolist()
+    order = order[: NUM_QUERIES + NUM_IMAGES].tolist()
     num_queries = min(NUM_QUERIES, len(order) // 2)  # a small set leaves few of either
 
     def gradients(position: int, draws) -> Tensor:

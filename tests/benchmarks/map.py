@@ -36,7 +36,7 @@ def second():
     names = [f"picture {{i}}" for i in range({count})]
     score = (x * y).astype(np.float32)
     frame = pd.DataFrame(dict(x=x, y=y, id=range({count}), name=names, score=score))
-    figure = group_figures.picture_map(frame, True, "change", np.zeros(2))
+    figure = group_figures.image_map(frame, True, "change", np.zeros(2))
     st.plotly_chart(figure, key="map", on_select="rerun", selection_mode="lasso")
     event = st.session_state.map["selection"]["points"]
     st.write(f"marked {{len(event)}}")

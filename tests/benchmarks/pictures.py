@@ -16,7 +16,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from PIL import Image
 
-from core.files.images import KINDS, MAX_PIXELS, PROGRESSIVE, open_picture
+from core.files.images import KINDS, MAX_PIXELS, PROGRESSIVE, open_image
 from tests.benchmarks import machine
 from tests.helpers.picture_files import encoded, is_read, mutated_files, whole_files
 
@@ -72,7 +72,7 @@ def largest(kind: str) -> dict:
         side, data = other.submit(largest_file, kind).result()
     before, start = fresh_peak(), time.monotonic()
     with warnings.catch_warnings(action="ignore"):
-        open_picture(data)
+        open_image(data)
     return {
         "megapixels": round(side * side / 1e6, 1),
         "file_megabytes": round(len(data) / 1e6, 1),

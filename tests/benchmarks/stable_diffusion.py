@@ -24,7 +24,7 @@ from core.presets import small
 from precompute.imports.models import GUIDANCE
 from precompute.machinery.config import FIDELITY_EXAMPLES
 from precompute.planning.plan import sizes
-from precompute.stages.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
+from precompute.stages.proposal import NUM_BANDS, NUM_IMAGES, NUM_QUERIES
 
 # unet/config.json and vae/config.json of Stable Diffusion 1.5, where they differ from
 # diffusers' defaults.
@@ -149,7 +149,7 @@ def run(collection: str, root: Path | None) -> dict:
         * (config.curvature.factor_draws + config.curvature.eigenvalue_draws),
         "samples": gallery.num_samples * gallery.num_draws,
         "gradients": (PICTURES + config.gradients.slice_examples) * draws
-        + (NUM_QUERIES + NUM_PICTURES) * 2 * NUM_BANDS,
+        + (NUM_QUERIES + NUM_IMAGES) * 2 * NUM_BANDS,
         "checks": min(FIDELITY_EXAMPLES, PICTURES) * draws,
     }
     hours = {name: count * both / SPEED / 3600 for name, count in passes.items()}

@@ -10,10 +10,10 @@ import numpy as np
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
-from core.files.images import open_picture
+from core.files.images import open_image
 
 NUMBERS = ((2, "big"), (4, "big"), (4, "little"))  # bytes and order, as files have them
-LONGEST = 2048 + 2  # pixels of a side of what `open_picture` returns
+LONGEST = 2048 + 2  # pixels of a side of what `open_image` returns
 
 
 def encoded(picture: Image.Image, kind: str = "PNG", **options) -> bytes:
@@ -96,7 +96,7 @@ def mutated_files(draw, files: list[bytes]) -> bytes:
 def is_read(data: bytes) -> bool:
     """Return whether bytes are read as an image; anything but a sentence fails."""
     try:
-        picture = open_picture(data)
+        picture = open_image(data)
     except ValueError as error:
         (sentence,) = error.args
         assert sentence.startswith(("The ", "Some ")) and sentence.endswith(".")

@@ -8,7 +8,7 @@ import pytest
 
 from core.explorer import filters, groups
 from core.explorer.explorer import Lens, open_explorer
-from pages.parts import picture_map
+from pages.parts import image_map
 from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
     address,
     app_runs_first,
@@ -100,7 +100,7 @@ def test_table_of_the_marked_holds_their_scores(tiny_explorer):
     """Number for number, the best first, and no other picture."""
     answer = tiny_explorer.answer(tiny_explorer.query_from_gallery(0), Lens())
     members = np.isin(answer.example_ids, [2, 3, 9])
-    text = picture_map.marked_csv(tiny_explorer, answer, members)
+    text = image_map.marked_csv(tiny_explorer, answer, members)
     table = pd.read_csv(io.StringIO(text), index_col="example")
     assert sorted(table.index) == [2, 3, 9]
     expected = answer.scores[members] / len(answer.scores)

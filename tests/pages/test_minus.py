@@ -84,7 +84,7 @@ def below_zero() -> dict[str, object]:
         "bars": group_figures.change_bars(
             pd.DataFrame(bars).assign(pictures=1), "change"
         ),
-        "map": group_figures.picture_map(pd.DataFrame(dots), True, "change"),
+        "map": group_figures.image_map(pd.DataFrame(dots), True, "change"),
     }
 
 

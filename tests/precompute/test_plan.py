@@ -24,7 +24,7 @@ from precompute.planning.plan import (
     warnings,
 )
 from precompute.planning.probe import Line, line_through, probed_draws
-from precompute.stages.proposal import NUM_BANDS, NUM_PICTURES, NUM_QUERIES
+from precompute.stages.proposal import NUM_BANDS, NUM_IMAGES, NUM_QUERIES
 
 
 def test_a_line_through_two_costs():
@@ -83,7 +83,7 @@ def test_costs_are_counted_from_the_settings():
     """Every stage by hand; the checks compress, compare and embed all images here."""
     one = estimate(slopes={"query": 2.0, "example": 3.0, "formats": 5.0, "clip": 7.0})
     seconds = {name: cost.seconds for name, cost in one.costs().items()}
-    pilot = min(NUM_QUERIES + NUM_PICTURES, 32) * 2 * NUM_BANDS
+    pilot = min(NUM_QUERIES + NUM_IMAGES, 32) * 2 * NUM_BANDS
     assert seconds == {
         "train": 3000.0,
         "curvature": 2.0 + 2.0,

@@ -8,7 +8,7 @@ from core.measure.draws import keyed_generator, make_draws
 from core.model.parameters import parameter_layout
 from precompute.stages.proposal import (
     NUM_BANDS,
-    NUM_PICTURES,
+    NUM_IMAGES,
     NUM_QUERIES,
     UNIFORM_SHARE,
     proposal_of_scores,
@@ -99,7 +99,7 @@ def test_pilot_scores_match_a_dense_solve():
             gradient(j, draws[2 * band : 2 * band + 2]) @ solved
             for band in range(NUM_BANDS)
         ])
-        for j in pictures[:NUM_PICTURES]
+        for j in pictures[:NUM_IMAGES]
     ])
     torch.testing.assert_close(
         proposal, proposal_of_scores(scores, 20), rtol=1e-6, atol=0

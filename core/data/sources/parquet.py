@@ -21,7 +21,7 @@ from core.data.sources.image_tables import (
 from core.data.sources.matching import IMAGE_COLUMNS, plain
 from core.data.sources.records import SPLITS, Record, Source, split_word
 from core.data.sources.text_tables import features_of, holds_bytes, plain_type
-from core.files.images import open_picture
+from core.files.images import open_image
 from core.files.texts import listed
 
 ROWS = 64  # read at once
@@ -133,7 +133,7 @@ def _is_image(cell) -> bool:
     if not isinstance(cell, bytes):
         return isinstance(cell, str | list)
     try:
-        open_picture(cell)
+        open_image(cell)
     except ValueError:
         return False
     return True

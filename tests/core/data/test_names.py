@@ -21,7 +21,7 @@ from core.data.sets import Summary, readable, write_set
 from core.data.sources import find_source, opened, selected
 from core.data.sources.below import below
 from core.data.sources.names import LONGEST, plain_text, storable
-from core.files.images import EXTENSIONS, KINDS, MAX_BYTES, START, may_be_picture
+from core.files.images import EXTENSIONS, KINDS, MAX_BYTES, START, begins_as_image
 from core.files.texts import safe_csv
 from precompute.__main__ import main
 from precompute.imports.images import inspect_data
@@ -94,9 +94,9 @@ def test_kinds_and_names_are_listed_in_one_place():
     assert CALLED.keys() == KINDS.keys()
     assert {ending for _, ending in ENDINGS} <= EXTENSIONS
     for kind in KINDS:
-        assert may_be_picture(encoded(halves(size=24), kind)[:START])
+        assert begins_as_image(encoded(halves(size=24), kind)[:START])
     for start in (b"", b"PK\x03\x04", b"%PDF-1.7", b"#!/bin/sh", b"\x00" * 16):
-        assert not may_be_picture(start)
+        assert not begins_as_image(start)
 
 
 def test_ten_thousand_other_files_do_not_hide_an_image(tmp_path):

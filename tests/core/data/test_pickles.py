@@ -8,7 +8,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from core.data.sets import picture_of
+from core.data.sets import image_of
 from core.data.sources import find_source, selected
 from core.data.sources.pickles import unpickled
 from tests.helpers import layouts
@@ -73,7 +73,7 @@ def test_batches_of_today_are_read(batch, protocol, tmp_path):
         layouts.CLASSES[number] for number in NUMBERS
     ]
     for record, image in zip(records, IMAGES, strict=True):
-        np.testing.assert_array_equal(np.asarray(picture_of(record)), image)
+        np.testing.assert_array_equal(np.asarray(image_of(record)), image)
 
 
 @pytest.mark.parametrize("meta", METAS.values(), ids=METAS)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from core.data.sets import inspect, picture_of, write_set
+from core.data.sets import image_of, inspect, write_set
 from core.data.sources import find_source, opened, selected
 from core.data.sources.records import Record, read_index
 from tests.helpers import layouts
@@ -44,7 +44,7 @@ def read(path, split="train", **wanted) -> list:
 def test_every_layout_gives_the_same_pictures(write, tmp_path):
     """Pixel by pixel, with their labels, whatever order they come in."""
     found = {
-        (picture_of(record).tobytes(), record.facts["label"])
+        (image_of(record).tobytes(), record.facts["label"])
         for record in read(write(tmp_path / "in"))
     }
     pictures, labels = layouts.training_pictures()
@@ -103,7 +103,7 @@ def test_cifar_100_has_two_labels(binary, tmp_path):
 def test_artbench_gets_its_artists(write, tmp_path):
     """From the table that lies somewhere near, by row or by name."""
     records = read(write(tmp_path))
-    by_pixels = {picture_of(r).tobytes(): r.facts for r in records}
+    by_pixels = {image_of(r).tobytes(): r.facts for r in records}
     for name, split, style, picture, row in layouts.art(tmp_path):
         if split == "train":
             facts = by_pixels[picture.tobytes()]

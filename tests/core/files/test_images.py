@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms, PngImagePlugin
 
 from core.files.images import (
-    decode_picture,
+    decode_image,
     fit_square,
     frames_note,
-    open_picture,
+    open_image,
     png,
 )
 from tests.helpers.picture_files import (
@@ -70,7 +70,7 @@ def test_every_mode_keeps_its_colours_at_any_size(mode, kind, left, size):
 
     The large picture goes through several blocks, each made smaller at once.
     """
-    pixels = decode_picture(encoded(halves(mode, size), kind), (3, 8, 8)).astype(int)
+    pixels = decode_image(encoded(halves(mode, size), kind), (3, 8, 8)).astype(int)
     right = BLUE if left == RED else [29, 29, 29]  # L of blue
     assert np.abs(pixels[:, 4, 1] - left).max() < 24
     assert np.abs(pixels[:, 4, 6] - right).max() < 24
@@ -81,7 +81,7 @@ def test_black_and_white_is_read():
     picture = Image.new("1", (8, 8), 1)
     picture.paste(0, (0, 0, 4, 8))
     for kind in ("PNG", "TIFF", "BMP", "PPM"):
-        pixels = decode_picture(encoded(picture, kind), (1, 8, 8))[0]
+        pixels = decode_image(encoded(picture, kind), (1, 8, 8))[0]
         assert (pixels[:, :4] == 0).all() and (pixels[:, 4:] == 255).all(), kind
 
 
@@ -94,27 +94,27 @@ def test_a_rotated_photo_is_turned_upright(kind, size):
     exif = Image.Exif()
     exif[0x0112] = 3  # upside down
     data = encoded(halves(size=size), kind, exif=exif)
-    pixels = decode_picture(data, (3, 8, 8))
+    pixels = decode_image(data, (3, 8, 8))
     assert pixels[2, 4, 1] > 200 > 55 > pixels[0, 4, 1]  # blue is on the left now
     exif[0x0112] = 6  # a quarter
     data = encoded(halves(size=size).crop((0, 0, size, size // 2)), kind, exif=exif)
-    picture = open_picture(data)
+    picture = open_image(data)
     assert picture.width * 2 == picture.height
     assert picture.getpixel((2, 1))[0] > 200  # what was left is on top
 
 
 def test_damaged_facts_do_not_make_a_photo_unreadable():
     """EXIF or a profile that cannot be read leaves the picture as it is."""
-    plain = open_picture(encoded(halves(), "PNG"))
+    plain = open_image(encoded(halves(), "PNG"))
     for facts in ({"exif": b"Exif\0\0MM\0*\xff\xff"}, {"icc_profile": b"no" * 99}):
-        assert open_picture(encoded(halves(), "PNG", **facts)) == plain
+        assert open_image(encoded(halves(), "PNG", **facts)) == plain
 
 
 def test_a_profile_is_obeyed():
     """Colours come in sRGB: numbers of a profile with another white are changed."""
     yellowish = ImageCms.createProfile("sRGB")
     data = ImageCms.ImageCmsProfile(yellowish).tobytes()
-    same = open_picture(encoded(noise(), icc_profile=data))
+    same = open_image(encoded(noise(), icc_profile=data))
     np.testing.assert_allclose(np.asarray(same), np.asarray(noise()), atol=1)
     # The same profile, its red and blue primaries exchanged.
     swapped = bytearray(data)
@@ -123,7 +123,7 @@ def test_a_profile_is_obeyed():
         if name in (b"rXYZ", b"bXYZ"):
             other = b"bXYZ" if name == b"rXYZ" else b"rXYZ"
             swapped[entry : entry + 4] = other
-    pixels = np.asarray(open_picture(encoded(halves(), icc_profile=bytes(swapped))))
+    pixels = np.asarray(open_image(encoded(halves(), icc_profile=bytes(swapped))))
     assert (pixels[4, 1] == BLUE).all() and (pixels[4, 6] == RED).all()
 
 
@@ -131,9 +131,9 @@ def test_transparency_becomes_white():
     """A see-through pixel is paper, not black, however a file says see-through."""
     clear = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
     for kind in ("PNG", "WEBP", "TIFF", "AVIF"):
-        assert (decode_picture(encoded(clear, kind), (3, 8, 8)) >= 254).all(), kind
+        assert (decode_image(encoded(clear, kind), (3, 8, 8)) >= 254).all(), kind
     half = Image.new("RGBA", (8, 8), (0, 0, 0, 128))
-    assert (decode_picture(encoded(half), (3, 8, 8)) == 127).all()
+    assert (decode_image(encoded(half), (3, 8, 8)) == 127).all()
     deep = Image.fromarray(np.full((8, 8), 1000, np.uint16))
     for picture, value in [
         (halves(), (255, 0, 0)),
@@ -142,7 +142,7 @@ def test_transparency_becomes_white():
         (deep, 1000),
     ]:
         data = encoded(picture, transparency=value)
-        assert (decode_picture(data, (3, 8, 8))[:, 4, 1] == 255).all(), picture.mode
+        assert (decode_image(data, (3, 8, 8))[:, 4, 1] == 255).all(), picture.mode
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.float32])
@@ -152,7 +152,7 @@ def test_grey_keeps_its_brightness_at_any_depth(dtype):
     half = np.full((8, 8), largest / 2, dtype)
     half[0, 0] = largest
     kind = "PNG" if dtype in (np.uint8, np.uint16) else "TIFF"
-    pixels = decode_picture(encoded(Image.fromarray(half), kind), (3, 8, 8))
+    pixels = decode_image(encoded(Image.fromarray(half), kind), (3, 8, 8))
     assert np.abs(pixels[:, 1:].astype(int) - 127).max() <= 1
 
 
@@ -160,7 +160,7 @@ def test_a_dark_picture_of_16_bits_stays_dark():
     """What is white follows from the kind of file, not from the brightest pixel."""
     dark = np.full((8, 8), 200, np.uint16)
     for kind in ("PNG", "TIFF", "PPM"):
-        pixels = decode_picture(encoded(Image.fromarray(dark), kind), (3, 8, 8))
+        pixels = decode_image(encoded(Image.fromarray(dark), kind), (3, 8, 8))
         assert pixels.max() <= 1, kind
 
 
@@ -168,7 +168,7 @@ def test_a_dark_picture_of_16_bits_stays_dark():
 def test_of_several_pictures_the_first_is_read_and_said(kind):
     """An animation's second, white frame is not seen."""
     data = animation(kind)
-    pixels = decode_picture(data, (3, 8, 8)).astype(int)
+    pixels = decode_image(data, (3, 8, 8)).astype(int)
     assert np.abs(pixels[:, 4, 1] - RED).max() < 60
     said = {"TIFF": "the first page", "MPO": ""}
     assert frames_note(data) == said.get(kind, "the first frame of an animation")
@@ -190,9 +190,9 @@ def test_a_page_says_that_a_frame_was_taken(tiny_explorer):
 def test_any_shape_is_fitted_whole(size):
     """Tiny, and as long as a thread: all of it is there, and nothing but it."""
     data = encoded(Image.new("L", size, 77))
-    picture = open_picture(data)
+    picture = open_image(data)
     assert picture.getextrema() == ((77, 77),) * 3
-    pixels = decode_picture(data, (3, 16, 16))[0]
+    pixels = decode_image(data, (3, 16, 16))[0]
     length = 16 * np.array(size[::-1]) // max(size)
     assert (pixels == 77).sum() == np.maximum(length, 1).prod()
 
@@ -216,7 +216,7 @@ def test_a_picture_is_the_same_at_every_size(kind):
             "JPEG": {"quality": 98, "subsampling": 0},
             "TIFF": {"compression": "packbits"},
         }[kind]
-        found.append(decode_picture(encoded(picture, kind, **options), (3, 32, 32)))
+        found.append(decode_image(encoded(picture, kind, **options), (3, 32, 32)))
     off = [np.abs(found[0].astype(int) - other).mean() for other in found[1:]]
     assert max(off) < 1, off
 
@@ -244,7 +244,7 @@ def beyond(values: list) -> bytes:
 def test_what_is_no_picture_gets_a_sentence(data, sentence):
     """Empty, false, cut off, too large: each is said in words."""
     with pytest.raises(ValueError, match=sentence):
-        open_picture(data)
+        open_image(data)
 
 
 def promise(width: int, height: int) -> bytes:
@@ -260,28 +260,28 @@ def test_a_lying_header_is_refused_before_decoding(side, monkeypatch):
     """A small file that promises a gigantic picture is not decoded."""
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)
     with pytest.raises(ValueError, match="more pixels than the 50 million"):
-        open_picture(promise(side, side))
+        open_image(promise(side, side))
 
 
 def test_kinds_that_take_more_memory_may_have_fewer_pixels():
     """The sentence names the kind and what it may have."""
     data = encoded(Image.new("RGB", (4000, 4000)), "WEBP", method=0, quality=1)
     with pytest.raises(ValueError, match=r"the 12\.5 million that of a WEBP file like"):
-        open_picture(data)
+        open_image(data)
 
 
 def test_the_limit_of_pixels_is_one_environment_variable(monkeypatch):
     """Another number is obeyed; what is no number is said."""
     data = encoded(Image.new("L", (2000, 1000)))
-    assert open_picture(data).size == (2000, 1000)
+    assert open_image(data).size == (2000, 1000)
     monkeypatch.setenv("AFTERIMAGE_MAX_PIXELS", "1000000")
     with pytest.raises(ValueError, match="more pixels than the 1 million"):
-        open_picture(data)
+        open_image(data)
     monkeypatch.setenv("AFTERIMAGE_MAX_PIXELS", "2000000")
-    open_picture(data)
+    open_image(data)
     monkeypatch.setenv("AFTERIMAGE_MAX_PIXELS", "2e6")
     with pytest.raises(ValueError, match="AFTERIMAGE_MAX_PIXELS is '2e6'; a whole"):
-        open_picture(data)
+        open_image(data)
 
 
 def test_png_round_trip():
@@ -290,7 +290,7 @@ def test_png_round_trip():
         pixels = np.random.default_rng(0).integers(
             0, 256, (channels, 8, 8), dtype=np.uint8
         )
-        again = decode_picture(png(pixels), (channels, 8, 8))
+        again = decode_image(png(pixels), (channels, 8, 8))
         np.testing.assert_array_equal(again, pixels)
 
 

@@ -15,7 +15,7 @@ from core.measure.gradients import fold_gradients
 from core.measure.outputs import predict
 from core.model.parameters import parameter_layout
 from core.model.sampling import Subject, Trajectory, sample
-from core.scores.journey import expected_pictures, step_features
+from core.scores.journey import expected_images, step_features
 from tests.helpers.toys import tiny_denoiser
 
 
@@ -48,7 +48,7 @@ def test_expected_pictures_are_the_sampler_s_own(prediction_type):
         denoiser.scheduler.config, timestep_spacing="trailing"
     )
     scheduler.set_timesteps(4)
-    found = expected_pictures(denoiser, trajectory, None, batch_size=3)
+    found = expected_images(denoiser, trajectory, None, batch_size=3)
     for step, t in enumerate(trajectory.timesteps):
         x_t = trajectory.states[step][None]
         with torch.no_grad():
@@ -67,7 +67,7 @@ def test_expected_pictures_are_clipped_where_the_sampler_clips(prediction_type):
     g = keyed_generator(0, "states")
     states = 2 * torch.randn(5, *denoiser.shape, generator=g).double()
     timesteps = torch.tensor([19, 13, 6, 0])
-    found = expected_pictures(denoiser, Trajectory(timesteps, states), 1, 3.0)
+    found = expected_images(denoiser, Trajectory(timesteps, states), 1, 3.0)
     clipped = 0
     for step, t in enumerate(timesteps):
         alpha = float(denoiser.alphas_cumprod[t])
@@ -109,7 +109,7 @@ def test_a_journey_s_feature_is_the_gradient_of_its_step():
         seed=3,
         on_step=lambda *done: steps.append(done),
     )
-    pictures = expected_pictures(denoiser, trajectory, None)
+    pictures = expected_images(denoiser, trajectory, None)
     for step, t in enumerate(trajectory.timesteps.tolist()):
         generator = keyed_generator(3, "journey", t, 2)
         draws = make_draws(2, denoiser.shape, (t, t + 1), generator)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from core.explorer.explorer import Lens, open_explorer
 from core.model.model_folders import SavedModel
-from core.model.pipelines import picture_size, read_pipeline
+from core.model.pipelines import decoded_size, read_pipeline
 from core.recipes import named_config
 from tests.helpers import layouts
 from tests.precompute.test_own import run
@@ -103,7 +103,7 @@ def test_a_pixel_model_is_read_as_it_was(tmp_path):
         expected = F.mse_loss(model(noisy, timesteps).sample, noise, reduction="none")
         found = denoiser.losses(clean, noise, timesteps, None)
     torch.testing.assert_close(found, expected.sum((1, 2, 3)))
-    assert denoiser.num_train_timesteps == 500 and picture_size(denoiser) == 16
+    assert denoiser.num_train_timesteps == 500 and decoded_size(denoiser) == 16
 
 
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction", "sample"])
@@ -140,7 +140,7 @@ def test_latents_are_scaled_as_diffusers_does(kind, tmp_path):
     scaled = denoiser.encode(images)
     torch.testing.assert_close(scaled, plain * autoencoder.config.scaling_factor)
     torch.testing.assert_close(denoiser.decode(scaled), decoded, atol=1e-4, rtol=1e-4)
-    assert picture_size(denoiser) == 16 and denoiser.shape == (channels, 8, 8)
+    assert decoded_size(denoiser) == 16 and denoiser.shape == (channels, 8, 8)
 
 
 def test_a_class_conditional_model_gets_a_class_for_none(tmp_path):

@@ -137,7 +137,7 @@ def test_map_keeps_each_dot_with_its_picture_and_colour():
             "score": np.where(np.arange(count) % 2, 5.0, -1.0),
         })
 
-    (dots,) = group_figures.picture_map(frame(10), True, "change").data
+    (dots,) = group_figures.image_map(frame(10), True, "change").data
     for x, number, colour in zip(
         dots.x, dots.customdata, dots.marker.color, strict=True
     ):
@@ -149,12 +149,12 @@ def test_map_keeps_each_dot_with_its_picture_and_colour():
     assert all(signs[shape] == colour for shape, colour in shapes)
     assert "hovertext" in dots.hovertemplate
     assert dots.type == "scatter"
-    (many,) = group_figures.picture_map(frame(1001), True, "change").data
+    (many,) = group_figures.image_map(frame(1001), True, "change").data
     assert many.type == "scattergl"
-    (bare,) = group_figures.picture_map(frame(10).assign(score=np.nan), True, "").data
+    (bare,) = group_figures.image_map(frame(10).assign(score=np.nan), True, "").data
     assert isinstance(bare.marker.color, str)
     ends = [(-1.0, 11.0), (-12.0, 2.0)]
-    figure = group_figures.picture_map(frame(10), True, "", np.array([3, -4]), ends)
+    figure = group_figures.image_map(frame(10), True, "", np.array([3, -4]), ends)
     ring = figure.data[1]
     assert (ring.x[0], ring.y[0]) == (3, -4) and ring.customdata is None
     assert [figure.layout.xaxis.range, figure.layout.yaxis.range] == ends

@@ -96,7 +96,7 @@ def test_report_shows_every_strip_with_its_scores_and_credits(tiny_explorer):
         assert line in page.text
     for facts in (
         tiny_explorer.fingerprint,
-        reproduce.picture_hash(tiny_explorer.query_from_gallery(0)),
+        reproduce.image_hash(tiny_explorer.query_from_gallery(0)),
         tiny_explorer.provenance["versions"]["torch"],
         "not tested by retraining",
         "Noise levels",

@@ -71,7 +71,7 @@ def show(
             take(groups.write_ids(int(np.ravel(one)[0]) for one in ids))
 
     st.plotly_chart(
-        group_figures.picture_map(
+        group_figures.image_map(
             frame, scale is None or scale.signed, title, place, limits(positions)
         ),
         config=TOOLS,

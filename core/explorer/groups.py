@@ -78,17 +78,25 @@ def write_ids(ids: Iterable[int]) -> str:
 def random_members(num_examples: int, size: int, seed: int) -> np.ndarray:
     """Return random groups of one size, bool, shape (`NUM_RANDOM`, N).
 
-    They depend on nothing but the numbers given.
+    They depend on nothing but the numbers given: each holds the first of a permutation
+    by `torch.randperm` with a generator of the keyed seed. Its Mersenne twister and its
+    swaps from the front are done here, because torch takes seconds to load and the page
+    that compares with these groups is shown before it.
     """
-    # Imported here because torch takes seconds to load, and pages that only name
-    # groups are shown before it. Another generator would draw other groups.
-    import torch
-
-    keyed = keyed_seed(seed, "random groups", num_examples, size)
-    generator = torch.Generator().manual_seed(keyed)
+    twister = np.random.RandomState(
+        keyed_seed(seed, "random groups", num_examples, size) % 2**32
+    )
+    choices = np.arange(num_examples, 1, -1, dtype=np.uint32)  # of every swap
+    drawn = twister.randint(0, 2**32, (NUM_RANDOM, len(choices)), np.uint32)
+    ahead, each = (drawn % choices).T, np.arange(NUM_RANDOM)
+    order = np.repeat(np.arange(num_examples)[:, None], NUM_RANDOM, 1)
+    for i in range(min(size, len(choices))):
+        other = i + ahead[i]
+        swapped = order[other, each]
+        order[other, each] = order[i]
+        order[i] = swapped
     members = np.zeros((NUM_RANDOM, num_examples), dtype=bool)
-    for row in members:
-        row[torch.randperm(num_examples, generator=generator).numpy()[:size]] = True
+    np.put_along_axis(members, order[:size].T, True, 1)
     return members
 
 

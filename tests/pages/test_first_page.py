@@ -33,6 +33,23 @@ shown = [tile for key in ("lens_0", "lens_1") for tile in [app.session_state[key
 print(json.dumps([len(shown), [e.value for e in app.exception], sorted(sys.modules)]))
 """
 
+# Draws every page in turn; what needs the model waits for it for ever.
+EVERY_PAGE = """
+import json, os, sys, threading
+from streamlit.testing.v1 import AppTest
+from core.explorer.explorer import Explorer
+from pages.parts.shared import PAGES
+
+Explorer.wake = lambda self: None
+Explorer._wait_for_model = lambda self, progress: threading.Event().wait()
+Explorer.device_name = "CPU"
+app, errors = AppTest.from_file(os.path.abspath("visit.py"), default_timeout=120), []
+for page in PAGES:
+    app.switch_page(f"pages/{page}.py").run()
+    errors += [f"{page}: {error.value}" for error in app.exception]
+print(json.dumps([errors, sorted(sys.modules)]))
+"""
+
 
 def loaded(*command: str, **environment: str) -> list:
     """Return what a fresh Python printed as JSON in its last line."""
@@ -80,6 +97,13 @@ def test_the_first_page_is_drawn_without_what_takes_seconds_to_load(tiny_collect
     )
     assert count == 2 and errors == []
     assert not [name for name in HEAVY if name in names]
+
+
+def test_no_page_waits_in_its_own_thread_for_what_the_model_needs(tiny_collection):
+    """A page that imports torch is held up by the thread that is loading it."""
+    errors, names = loaded(EVERY_PAGE, AFTERIMAGE_COLLECTIONS=str(tiny_collection))
+    assert errors == [] and "pages.parts.group_views" in names
+    assert not {"torch", "numba", "diffusers", "open_clip"} & set(names)
 
 
 # What a server does at its start, and how long the first collection takes after it.

@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from core.answers import Uncertainty
 from core.evidence.evaluation import calibrate
 from core.explorer import groups
+from core.seeds import keyed_seed
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=60)
@@ -46,6 +48,17 @@ def test_error_of_a_sum_is_the_spread_of_redrawn_sums():
 def test_nothing_known_of_errors_is_no_error_of_zero():
     nothing = Uncertainty(np.empty((0, 60)), np.zeros(60))
     assert np.isnan(nothing.of_groups(np.ones((2, 60), bool))).all()
+
+
+@pytest.mark.parametrize(("count", "size"), [(60, 20), (5, 5), (7, 6), (1, 1), (9, 0)])
+def test_random_groups_are_those_of_torch(count, size):
+    """So they stay what they were when torch drew them."""
+    keyed = keyed_seed(3, "random groups", count, size)
+    generator = torch.Generator().manual_seed(keyed)
+    members = groups.random_members(count, size, seed=3)
+    for row in members:
+        drawn = torch.randperm(count, generator=generator)[:size]
+        assert set(np.flatnonzero(row)) == set(drawn.tolist())
 
 
 def test_random_groups_have_the_size_and_every_picture_the_same_chance():

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -139,10 +140,33 @@ def test_pages_holds_exactly_the_pages():
     assert files == set(PAGES)
 
 
+def test_neither_modules_nor_their_folders_import_in_a_circle():
+    """Every one can be read after those that it needs."""
+    modules = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts): file
+        for file in product_files()
+    }
+    needed = {name: set() for name in modules}
+    for name, file in modules.items():
+        imported = imported_modules(file)  # a module, or something of one
+        imported |= {other.rpartition(".")[0] for other in imported}
+        needed[name] = (imported & set(modules)) - {name}
+    assert "core.index.full" in needed["core.scores.stored"]
+    folders: dict[str, set[str]] = {}
+    for name, others in needed.items():
+        folder = name.rpartition(".")[0]
+        there = {other.rpartition(".")[0] for other in others} - {folder}
+        folders.setdefault(folder, set()).update(there)
+    for graph in (needed, folders):
+        assert len(list(TopologicalSorter(graph).static_order())) == len(graph)
+    tops = {folder.partition(".")[0] for folder in folders}
+    assert len(tops | {one for one in folders if one[:5] == "core."}) <= MOST_ROOMS
+
+
 PRODUCT = ("app.py", "visit.py", "core/**/*.py", "pages/**/*.py", "precompute/**/*.py")
 # The value that a call carries by itself; the last is Numba's, of compiled code.
 GIVEN = {"self", "cls", "typingctx"}
-MOST_LINES, MOST_ARGUMENTS = 400, 7
+MOST_LINES, MOST_ARGUMENTS, MOST_ROOMS = 400, 7, 22  # rooms with core opened
 
 
 def product_files() -> list[Path]:

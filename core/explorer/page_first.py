@@ -16,11 +16,10 @@ from contextlib import contextmanager
 # Pages import these, too: whoever loads one must not wait for a page that needs it.
 SHARED = {"core", "numpy", "scipy", "pandas", "pyarrow", "PIL", "plotly"}
 MOST = 10.0  # seconds that one thread stands back altogether
-LONG = 3.0  # seconds; a page that takes longer may itself wait for what is loaded
 SETTLE = 0.4  # seconds from a page's end until the browser shows it and takes a click
 
 _drawn = threading.Condition()
-_pages: dict[object, float] = {}  # that are being drawn, and since when
+_pages = 0  # that are being drawn
 _last = -float("inf")  # when the last page ended
 _loading = 0  # threads that stand back
 _patience = threading.local()  # `left`: seconds that a thread may still stand back
@@ -29,26 +28,24 @@ _patience = threading.local()  # `left`: seconds that a thread may still stand b
 @contextmanager
 def page_drawn() -> Iterator[None]:
     """Draw a page inside: threads that stand back wait meanwhile."""
-    global _last
-    page = object()
+    global _pages, _last
     with _drawn:
-        _pages[page] = time.monotonic()
+        _pages += 1
     try:
         yield
     finally:
         with _drawn:
-            del _pages[page]
+            _pages -= 1
             _last = time.monotonic()
             _drawn.notify_all()
 
 
-def wait_for_rest(rest: float, most: float, long: float = float("inf")) -> float:
+def wait_for_rest(rest: float, most: float) -> float:
     """Wait until no page is drawn and some time has passed since the last one.
 
     Args:
         rest: Seconds from the end of the last page.
         most: Seconds to wait at most.
-        long: Seconds after which a page is not waited for any more.
 
     Returns:
         The seconds that it took.
@@ -56,8 +53,7 @@ def wait_for_rest(rest: float, most: float, long: float = float("inf")) -> float
     start = time.monotonic()
     with _drawn:
         while True:
-            drawn = [began + long for began in _pages.values()]
-            end = min(max([_last + rest, *drawn]), start + most)
+            end = start + most if _pages else min(_last + rest, start + most)
             if (now := time.monotonic()) >= end:
                 return now - start
             _drawn.wait(end - now)
@@ -92,5 +88,5 @@ class _Gate(importlib.abc.MetaPathFinder):
         """Wait where a page is being drawn; return None."""
         left = getattr(_patience, "left", 0.0)
         if left > 0 and name.partition(".")[0] not in SHARED:
-            _patience.left = left - wait_for_rest(SETTLE, left, LONG)
+            _patience.left = left - wait_for_rest(SETTLE, left)
         return None

@@ -6,8 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.answers import Progress
-from core.explorer.page_first import standing_back
+from core.explorer.page_first import SETTLE, standing_back, wait_for_rest
 from core.explorer.queries import Queries
+
+PATIENCE = 2.0  # seconds that what waited for the model lets pages go first
 
 
 class WithModel(Queries):
@@ -71,9 +73,13 @@ class WithModel(Queries):
         if progress is None:
             return
         self.wake()
+        if not self._loader.is_alive():
+            return
         while self._loader.is_alive():
             progress(0, 1, "Loading the model")
             # A server collects garbage after every page run, and the pages of those who
             # wait run often: walking through a half loaded torch took most of the time.
             gc.freeze()
             self._loader.join(0.2)
+        wait_for_rest(SETTLE, PATIENCE)
+        progress(0, 1, "Loading the model")  # whoever went to another page stops here

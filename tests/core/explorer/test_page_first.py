@@ -60,14 +60,6 @@ def test_a_page_that_never_ends_holds_nobody_up_for_ever(module, monkeypatch):
         assert sys.modules[module].AT - start >= 0.2
 
 
-def test_a_page_that_may_wait_for_what_is_loaded_is_not_waited_for(module, monkeypatch):
-    monkeypatch.setattr(page_first, "LONG", 0.2)
-    with page_first.page_drawn():
-        start = time.monotonic()
-        imported(module, stands_back=True).join(10)
-        assert 0.1 < sys.modules[module].AT - start < page_first.MOST
-
-
 def test_rest_begins_anew_with_every_page():
     with page_first.page_drawn():
         pass

@@ -280,6 +280,18 @@ METHODS = {
         "nearest neighbours",
         "by_latents",
     ),
+    "patches": Method(
+        "Patches",
+        "similarity",
+        "The share of this picture's patches that the best copy of patches would take "
+        "from the training picture; all shares add up to 1.",
+        "Zhao et al. 2026",
+        reads="images",
+        scores="core.engine.similarity:by_patches",
+        damped=False,
+        additive=False,
+        has_errors=False,
+    ),
 }
 
 KINDS = {  # what the numbers of each kind of method are

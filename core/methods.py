@@ -55,7 +55,6 @@ class Method:
         array: The collection's own array that it compares images by.
         measurement: The measurement that belongs to the method; None: any.
         damped: Whether a damping changes its scores.
-        swept: Whether evidence tries several dampings.
         centred: Whether scores are taken about their mean (`core.scores.influence`);
             False where zero means something.
         additive: Whether the scores of disjoint ranges of timesteps add up.
@@ -76,7 +75,6 @@ class Method:
     array: str | None = None
     measurement: Measurement | None = None
     damped: bool = True
-    swept: bool = False
     centred: bool = True
     additive: bool = True
     has_errors: bool = True
@@ -96,11 +94,8 @@ def _own(costs: str, over: str = "draws") -> Measurement:
 
 def _influence(title: str, how: str, paper: str, kind: str, file: str | None = None):
     """Return the facts of an influence with some curvature."""
-    meaning, swept = f"{_CHANGE}; {how}.", file is None
-    paper = f"{_PAPER}{paper}"
-    return Method(
-        title, "influence", meaning, paper, preconditioner=kind, file=file, swept=swept
-    )
+    meaning, paper = f"{_CHANGE}; {how}.", f"{_PAPER}{paper}"
+    return Method(title, "influence", meaning, paper, preconditioner=kind, file=file)
 
 
 def _likeness(title: str, how: str, paper: str, scores: str, array: str | None = None):
@@ -211,7 +206,6 @@ METHODS = {
         scores="core.scores.by_method:trak",
         file="trak",
         features=Features("core.measure.outputs:Prediction.losses", indexed=True),
-        swept=True,
         has_errors=False,
     ),
     "d-trak": Method(
@@ -225,7 +219,6 @@ METHODS = {
         file="d-trak",
         features=Features("core.measure.outputs:Prediction.square_norms"),
         measurement=_own("outputs:square_norm"),
-        swept=True,
         has_errors=False,
     ),
     "journey-trak": Method(

@@ -19,8 +19,9 @@ from core.measure.costs import noising
 from core.measurements import MEASUREMENTS, Measurement
 from core.methods import METHODS, Method
 from precompute.__main__ import main
+from precompute.retraining.asked import asked_lenses, default_form
 from precompute.retraining.measure import MeasureConfig, measured_rows
-from precompute.retraining.scores import asked_lenses, default_form, sample_scores
+from precompute.retraining.scores import sample_scores
 from tests.helpers.toy_evidence import full_evidence
 from tests.pages.test_app import open_app, wait_for_jobs
 

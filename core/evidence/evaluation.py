@@ -109,6 +109,24 @@ def size_of_changes(predicted: np.ndarray, measured: np.ndarray) -> float:
     return float((x * y).sum() / total) if total > 0 else float("nan")
 
 
+def slope_error(predicted: np.ndarray, measured: np.ndarray) -> float:
+    """Return the standard error of `size_of_changes`, over samples and subsets.
+
+    The jackknife over either, added in squares: all samples share the subsets, so
+    neither alone says enough.
+    """
+    parts = []
+    for axis, count in enumerate(predicted.shape):
+        if count < 3:  # without one of two there is nothing to compare
+            return float("nan")
+        without = [
+            size_of_changes(np.delete(predicted, i, axis), np.delete(measured, i, axis))
+            for i in range(count)
+        ]
+        parts.append(jackknife_error(np.array(without)))
+    return float(np.hypot(*parts))
+
+
 def reachable(agreement: float, error: float, seeds: int = 1) -> tuple[float, float]:
     """Return the most that any predictor can reach, and its error.
 

@@ -3,7 +3,12 @@
 import numpy as np
 import pandas as pd
 
-from core.evidence.evaluation import FEWEST_HALVES, lds
+from core.evidence.evaluation import (
+    FEWEST_HALVES,
+    lds,
+    size_of_changes,
+    slope_error,
+)
 from core.evidence.names import method_name
 from core.evidence.stored import (
     CEILING,
@@ -16,7 +21,10 @@ from core.evidence.stored import (
     figures,
     reachable_figures,
 )
+from core.evidence.strength import best_of_sweep
 from core.numbers import number, plus_minus
+
+MORE = ("reached", "slope", "slope_error", "best_lds", "best_damping")
 
 
 def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
@@ -27,7 +35,9 @@ def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     for a method that knows only one. Two rows are not methods: "retraining" is one more
     training of each subset as the prediction, and "reachable" the most that any
     predictor can reach, which is more, as one training is half noise. `reached` is the
-    share of that.
+    share of that. `slope` is how many times a predicted change was measured, of use
+    where scores have a unit. `best_lds` is the largest of the sweep over dampings, at
+    `best_damping` times the mean eigenvalue; choosing it on these halves flatters it.
     """
     target = evidence.target(measurement)
     rows = []
@@ -35,8 +45,12 @@ def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
         predicted = evidence.predicted(lens, target)
         if predicted is not None:
             scored = {"scored": lens["measurement"] or "own"}
-            row = figures(predicted, target.to_numpy())
-            rows.append({"method": method} | row | scored)
+            measured = target.to_numpy()
+            row = figures(predicted, measured) | scored
+            row["slope"] = size_of_changes(predicted, measured)
+            row["slope_error"] = slope_error(predicted, measured)
+            best = best_of_sweep(evidence, method, measurement)
+            rows.append({"method": method} | row | best)
     rows.sort(key=lambda row: -row["lds"])
     held_out = ceiling(evidence, measurement)
     if held_out is not None:
@@ -45,7 +59,7 @@ def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
             row["reached"] = row["lds"] / most["lds"]
         rows.append({"method": CEILING, "scored": measurement} | held_out)
         rows.append({"method": REACHABLE, "scored": measurement} | most)
-    return pd.DataFrame(rows, columns=["method", *FIGURES, "scored", "reached"])
+    return pd.DataFrame(rows, columns=["method", *FIGURES, "scored", *MORE])
 
 
 def sample_table(evidence: Evidence, measurement: str) -> pd.DataFrame:

@@ -77,7 +77,9 @@ class Evidence:
             all.
         scores: Columns of `LENS`, `sample_id`, `source`, `scores` (N numbers) and
             `predicted` (M numbers), one of which is None. NaN as damping is the
-            collection's own; `variant` is empty for the lens as the app asks it.
+            collection's own; `variant` is empty for the lens as the app asks it. `mean`
+            is that of influences before they were centred; NaN where it is not known,
+            and missing in older evidence.
         pictures: `PICTURE_COLUMNS`: what models drew from the samples' seeds, `pixels`
             as uint8 in the order of `shape`, (C, H, W).
         groups: `GROUP_COLUMNS`: the change predicted for a sample by a lens as the app
@@ -153,6 +155,22 @@ class Evidence:
         scores = np.stack(list(rows["scores"])).astype(np.float64)
         return predicted_changes(scores, self.masks[target.columns])
 
+    def uncentred(self, lens: dict, target: pd.DataFrame) -> np.ndarray | None:
+        """Return what `predicted` does, from scores that were not centred, or None.
+
+        Centred scores predict how a subset differs from an average one, so half of
+        their predictions are rises by construction. With the mean they predict whether
+        a cost rises at all.
+        """
+        predicted, rows = self.predicted(lens, target), self.by_lens.get(_key(lens))
+        if predicted is None or "mean" not in rows:
+            return None
+        means = rows.loc[target.index, "mean"].to_numpy(dtype=float)
+        if not np.isfinite(means).all():
+            return None
+        removed = (~self.masks[target.columns]).mean(1)  # shares of the images
+        return predicted + means[:, None] * removed
+
     def default_scores(self, method: str, measurement: str) -> pd.Series | None:
         """Return the scores (N,) by sample under a method as the app asks it."""
         for name, lens in default_rows(self, measurement):
@@ -164,7 +182,7 @@ class Evidence:
     def by_lens(self) -> dict[tuple, pd.DataFrame]:
         """The `scores` and the `predicted` by sample, of each lens."""
         groups = self.scores.groupby(list(LENS), dropna=False, sort=False)
-        known = [name for name in ("scores", "predicted") if name in self.scores]
+        known = [c for c in ("scores", "predicted", "mean") if c in self.scores]
         return {
             _key(dict(zip(LENS, values, strict=True))): rows.set_index("sample_id")[
                 known

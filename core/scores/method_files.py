@@ -140,15 +140,15 @@ def load_method(collection: Collection, method: str) -> MethodFile:
 def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
     """Return path and facts of the file that a method needs.
 
-    Of several, the one whose features took the most draws.
+    Of several, the one whose features took the most draws, and of these the one of
+    most features.
 
     Raises:
         LookupError: If there is none.
         ValueError: If those there are belong to another collection.
     """
     kind = METHODS[method].file
-    pattern = f"{collection.name}-method-{kind}-{'[0-9a-f]' * 12}.safetensors"
-    paths = sorted(collection.path.parent.glob(pattern))
+    paths = _paths(collection, kind)
     if not paths:
         only = "curvature" if kind.startswith("curvature") else kind
         features = with_features().get(kind)
@@ -158,20 +158,52 @@ def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
             f"Make it with `python -m precompute methods --collection "
             f"{collection.name} --only {only}`{source}."
         )
+    own = _of_model(collection, paths)
+    if not own:
+        other, denoiser = read_facts(paths[0]), collection.denoiser_sha256()
+        raise ValueError(
+            f"'{paths[0].name}' belongs to the model {other['denoiser'][:12]}; "
+            f"collection '{collection.name}' has the model {denoiser[:12]}. Make it "
+            "again with `python -m precompute methods --collection "
+            f"{collection.name}`."
+        )
+    best = max(own, key=lambda path: _strength(own[path]))
+    stored = own[best]["settings"]
+    collection.require_settings({k: v for k, v in stored.items() if k != "method"})
+    return best, own[best]
+
+
+def method_files(collection: Collection, method: str) -> list[MethodFile]:
+    """Return all files of a method, the one that answers first, then by strength."""
+    best, _ = find_method(collection, method)
+    kind = METHODS[method].file
+    own = _of_model(collection, _paths(collection, kind))
+    rest = sorted(
+        (path for path in own if path != best), key=lambda p: _strength(own[p])
+    )
+    return [load_file(path) for path in (best, *reversed(rest))]
+
+
+def load_file(path: Path) -> MethodFile:
+    """Return an open file, all of it read."""
+    return MethodFile(path, read_facts(path), tensor_files.read_tensors(path)[0])
+
+
+def _paths(collection: Collection, kind: str) -> list[Path]:
+    pattern = f"{collection.name}-method-{kind}-{'[0-9a-f]' * 12}.safetensors"
+    return sorted(collection.path.parent.glob(pattern))
+
+
+def _of_model(collection: Collection, paths: list[Path]) -> dict[Path, dict]:
+    """Return the facts of those files that belong to the collection's model."""
     facts = {path: read_facts(path) for path in paths}
     denoiser = collection.denoiser_sha256()
-    own = [path for path in paths if facts[path]["denoiser"] == denoiser]
-    if not own:
-        raise ValueError(
-            f"'{paths[0].name}' belongs to the model "
-            f"{facts[paths[0]]['denoiser'][:12]}; collection '{collection.name}' has "
-            f"the model {denoiser[:12]}. Make it again with `python -m precompute "
-            f"methods --collection {collection.name}`."
-        )
-    best = max(own, key=lambda path: facts[path].get("draws", 0))
-    stored = facts[best]["settings"]
-    collection.require_settings({k: v for k, v in stored.items() if k != "method"})
-    return best, facts[best]
+    return {path: one for path, one in facts.items() if one["denoiser"] == denoiser}
+
+
+def _strength(facts: dict) -> tuple[int, int]:
+    """Return how many draws features took, and how many there are."""
+    return facts.get("draws", 0), facts["settings"]["method"].get("dim", 0)
 
 
 _FROM_INDEX = "; it reads the full index, which `build` leaves behind"

@@ -30,16 +30,16 @@ from core.measure.draws import subset_masks
 from core.methods import METHODS
 from precompute.machinery.config import MEASURE_RULES, MeasureConfig
 from precompute.retraining.ablations import gradient_bytes, gradient_variants
+from precompute.retraining.asked import dampings, default_form
 from precompute.retraining.jobs import retrain_folder
 from precompute.retraining.measure import PACKAGES, gallery_fingerprint, measure_models
-from precompute.retraining.ready import check_evidence, open_gallery
+from precompute.retraining.ready import Gallery, check_evidence, open_gallery
 from precompute.retraining.scores import (
-    dampings,
-    default_form,
     group_predictions,
     score_samples,
     variant_table,
 )
+from precompute.retraining.strength import feature_rows
 
 
 def lean(scores: pd.DataFrame, masks: np.ndarray, num_draws: int) -> pd.DataFrame:
@@ -72,6 +72,7 @@ def assemble(
     settings: MeasureConfig,
     explorer: Explorer,
     tables: tuple[pd.DataFrame, ...],
+    features: dict,
 ) -> Evidence:
     """Return the evidence, with the recipe that made it.
 
@@ -80,6 +81,7 @@ def assemble(
         settings: What was measured.
         explorer: The collection.
         tables: The evidence's `measured`, `scores`, `pictures` and `groups`.
+        features: How strong each method is that reads features, as `feature_rows`.
     """
     (measured, scores, *others), share = tables, RetrainConfig.share
     halves = measured[measured["kind"] == "half"]
@@ -95,8 +97,9 @@ def assemble(
         "dampings": {
             method: dampings(explorer, method)
             for method, facts in METHODS.items()
-            if facts.swept and method in set(scores["method"])
+            if facts.damped and method in set(scores["method"])
         },
+        "features": features,
         "bytes_per_example": gradient_bytes(explorer),
         "collection": explorer.fingerprint,
         "versions": {name: version(name) for name in PACKAGES},
@@ -120,6 +123,64 @@ def check_samples(explorer: Explorer, samples: dict[str, torch.Tensor]) -> None:
                 "picture that the retrained models measured. Build the collection "
                 "with the same --work folder."
             )
+
+
+def all_scores(
+    explorer: Explorer, settings: MeasureConfig, gallery: Gallery, folder: Path
+) -> tuple[pd.DataFrame, dict]:
+    """Return the scores of the samples under every lens and every variant.
+
+    And how strong each file of features is that gave some, as `feature_rows`.
+    """
+    queries = [explorer.query_from_gallery(i) for i in range(settings.num_samples)]
+    rows, features = feature_rows(explorer, queries)
+    tables = [score_samples(explorer, settings, folder), rows]
+    tables += [
+        variant_table(variant, draws, scores[: settings.num_samples])
+        for variant, draws, scores in gradient_variants(
+            explorer, gallery.workspace, folder
+        )
+    ]
+    return pd.concat(tables, ignore_index=True), features
+
+
+def score_again(
+    config: CollectionConfig, root: Path, work: Path | None, device: str
+) -> Path:
+    """Score the samples anew and store that beside what was measured.
+
+    For new methods and dampings: no retrained model needs to be here, only the
+    collection with its full index.
+
+    Args:
+        config: The collection.
+        root: Folder of the published collections.
+        work: Folder of unfinished work.
+        device: Where to compute.
+
+    Returns:
+        The folder of the evidence.
+    """
+    check_evidence(config, root, work, add=True)
+    gallery, models = open_gallery(config, work, device), retrain_folder(config, work)
+    models.mkdir(parents=True, exist_ok=True)
+    folder = evidence_folder(root, config)
+    stored = read_evidence(folder)
+    settings = MeasureConfig(**stored.recipe["measure"])
+    check_extends(stored, config, settings)
+    explorer = open_explorer(config.name, root)
+    check_samples(explorer, gallery.samples)
+    scores, features = all_scores(explorer, settings, gallery, models)
+    names = groups_left_out(stored.measured)
+    groups = group_predictions(explorer, names, settings, models)
+    tables = (stored.measured, scores, stored.pictures, groups)
+    made = assemble(config, settings, explorer, tables, features)
+    # What only the workspace of the build can vary stays as it was scored there.
+    old = stored.scores[~stored.scores["variant"].isin(scores["variant"])]
+    old = old[old["method"].isin(scores["method"])]
+    made = replace(made, scores=pd.concat([made.scores, old], ignore_index=True))
+    write_evidence(folder, made)
+    return folder
 
 
 def check_extends(
@@ -222,16 +283,12 @@ def make_evidence(
     if stored is not None:
         write_evidence(folder, extended(stored, measured, pictures, groups))
         return folder
-    scores = pd.DataFrame(columns=[*LENS, "sample_id", "source", "scores"])
+    scores, features = (
+        pd.DataFrame(columns=[*LENS, "sample_id", "source", "scores"]),
+        {},
+    )
     if "half" in set(measured["kind"]):  # without them there is nothing to rank
-        tables = [score_samples(explorer, settings, models)]
-        tables += [
-            variant_table(variant, draws, scores[: settings.num_samples])
-            for variant, draws, scores in gradient_variants(
-                explorer, gallery.workspace, models
-            )
-        ]
-        scores = pd.concat(tables, ignore_index=True)
+        scores, features = all_scores(explorer, settings, gallery, models)
     tables = (measured, scores, pictures, groups)
-    write_evidence(folder, assemble(config, settings, explorer, tables))
+    write_evidence(folder, assemble(config, settings, explorer, tables, features))
     return folder

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,94 +12,24 @@ import torch
 
 from core.evidence.evaluation import predicted_changes
 from core.evidence.left_out import group_members, group_name
-from core.evidence.stored import GROUP_COLUMNS, OWN, RANDOM
-from core.explorer.explorer import Explorer
+from core.evidence.stored import GROUP_COLUMNS, RANDOM
+from core.explorer.explorer import Explorer, Query
 from core.files.table_files import read_table, write_table
 from core.lenses import Lens, stored_lenses
 from core.measure.draws import keyed_generator
-from core.measurements import tested_measurements
-from core.methods import METHODS, measures
-from core.scores.baselines import mean_eigenvalue, trak_damping
+from core.methods import METHODS
 from core.scores.influence import centred
 from precompute.machinery.progress import Bar
+from precompute.retraining.asked import (
+    Asked,
+    asked_lenses,
+    asked_measurements,
+    default_form,
+)
 from precompute.retraining.measure import MeasureConfig
 
 # That are asked about whole groups: those whose answers are stored.
 GROUP_METHODS = tuple(dict.fromkeys(lens.method for lens in stored_lenses()))
-RELATIVE_DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-2, 0.1, 1.0, 10.0)  # of mean eigenvalue
-PAPER_DAMPING = 1e-8  # App. J.5
-QUERY_DRAWS = (16, 64, 256)  # the app's own is one of them, and asked anyway
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A lens, and the name of what is varied besides it."""
-
-    lens: Lens
-    variant: str = ""
-
-    def record(self) -> dict:
-        """Return a value for each column of `LENS`."""
-        lens, fixed = self.lens, not measures(self.lens.method)
-        low, high = lens.timesteps or (-1, -1)
-        return {
-            "method": lens.method,
-            "measurement": OWN if fixed else lens.measurement,
-            "low": low,
-            "high": high,
-            "damping": float("nan") if lens.damping is None else lens.damping,
-            "num_draws": lens.num_draws,
-            "variant": self.variant,
-        }
-
-
-def default_form(explorer: Explorer) -> str:
-    """Return "full" where the full index came along, else "sketch"."""
-    return "full" if explorer.engine.scoring.indexed is not None else "sketch"
-
-
-def dampings(explorer: Explorer, method: str) -> dict[str, float]:
-    """Return a method's own damping, and the mean eigenvalue it is a multiple of."""
-    scoring, kind = explorer.engine.scoring, METHODS[method].preconditioner
-    if kind is not None:
-        mean = float(scoring.eigenvalues[kind].cpu().double().numpy().mean())
-        return {"own": scoring.own_damping, "mean_eigenvalue": mean}
-    features = scoring.method_file(method).features
-    mean = float(mean_eigenvalue(features))
-    return {"own": float(trak_damping(features)), "mean_eigenvalue": mean}
-
-
-def asked_measurements(method: str) -> list[str]:
-    """Return the measurements of retrained models that a method is asked about."""
-    return tested_measurements() if measures(method) else [Lens.measurement]
-
-
-def asked_lenses(explorer: Explorer) -> list[Asked]:
-    """Return every lens that evidence is wanted for, of the methods there are."""
-    facts = explorer.method_facts()
-    methods = facts[facts["available"]]["method"].tolist()
-    form = default_form(explorer)
-    lenses = []
-    for method in methods:
-        for measurement in asked_measurements(method):
-            lens = Lens(method, measurement, form=form)
-            lenses.append(Asked(lens))
-            if METHODS[method].swept:
-                known = dampings(explorer, method)
-                scale = known["mean_eigenvalue"]
-                swept = [PAPER_DAMPING, *(scale * r for r in RELATIVE_DAMPINGS)]
-                lenses += [
-                    Asked(replace(lens, damping=damping))
-                    for damping in swept
-                    if not np.isclose(damping, known["own"], rtol=1e-3, atol=0)
-                ]
-    for measurement in tested_measurements():
-        lens = Lens("ekfac", measurement, form=form)
-        others = [count for count in QUERY_DRAWS if count != lens.num_draws]
-        lenses += [Asked(replace(lens, num_draws=count)) for count in others]
-        if form != "sketch":
-            lenses.append(Asked(replace(lens, form="sketch"), "sketch"))
-    return lenses
 
 
 def score_samples(
@@ -157,7 +87,10 @@ def sample_scores(
     for one in lenses:
         answer = explorer.answer(query, one.lens)
         scores = answer.scores.astype(np.float32)
-        rows.append(one.record() | {"source": answer.source, "scores": scores})
+        row = {"source": answer.source, "scores": scores}
+        if one.lens.damping is None:
+            row["mean"] = raw_mean(explorer, query, one.lens)
+        rows.append(one.record() | row)
     lens = Lens("ekfac", "loss", form=default_form(explorer))
     bands = explorer.band_answers(query, lens, settings.num_bands)
     edges = list(bands.edges)
@@ -168,6 +101,20 @@ def sample_scores(
         )
     rows.append(random_scores(explorer, sample_id))
     return pd.DataFrame(rows).assign(sample_id=sample_id)
+
+
+def raw_mean(explorer: Explorer, query: Query, lens: Lens) -> float:
+    """Return the mean of influences before they are centred; NaN for other scores.
+
+    Centred scores predict how a removal differs from an average one of its size; with
+    the mean, how the cost changes at all.
+    """
+    method, engine = METHODS[lens.method], explorer.engine
+    if method.kind != "influence" or method.reads != "gradients":
+        return float("nan")
+    (measured,) = engine.gradients(query, lens)
+    vector = engine.scoring.preconditioned(measured.folds.mean(0)[None], lens)
+    return float(engine.scoring.gradients(lens).products(vector).mean())
 
 
 def variant_table(variant: str, num_draws: int, scores: np.ndarray) -> pd.DataFrame:

@@ -26,7 +26,12 @@ from core.model.checkpoint import denoiser_from_bytes
 from core.presets import collection_config
 from precompute.machinery.config import MeasureConfig
 from precompute.machinery.workspace import open_workspace
-from precompute.retraining.evidence import check_extends, lean, make_evidence
+from precompute.retraining.evidence import (
+    check_extends,
+    lean,
+    make_evidence,
+    score_again,
+)
 from precompute.retraining.jobs import (
     disjoint_jobs,
     group_jobs,
@@ -134,6 +139,34 @@ def test_models_added_to_evidence_are_those_measured_at_once(made, first_round):
     pd.testing.assert_frame_equal(found.scores, made[0].scores)
     again = read_evidence(add(wanted=MEASURED))
     pd.testing.assert_frame_equal(again.measured, found.measured)
+
+
+def test_scoring_again_keeps_what_was_measured(made, tiny_collection, tmp_path):
+    """No retrained model is asked; the app's lenses give the same scores."""
+    config = collection_config("glyphs", "tiny")
+    root = linked_copy(tiny_collection, tmp_path)
+    old = made[1].scores.iloc[:1].assign(variant="another index", method="ekfac")
+    stored = replace(made[1], scores=pd.concat([made[1].scores[5:], old]))
+    folder = evidence_folder(root, config)
+    write_evidence(folder, stored)
+    work = tmp_path / "work"
+    shutil.copytree(
+        tiny_collection / "work", work, ignore=shutil.ignore_patterns("retrain-*")
+    )
+    found = read_evidence(score_again(config, root, work, "cpu"))
+    pd.testing.assert_frame_equal(found.measured, stored.measured)
+    pd.testing.assert_frame_equal(found.pictures, stored.pictures)
+    assert found.scores["variant"].tolist().count("another index") == 1
+    again = found.scores[found.scores["variant"] != "another index"]
+    key = [*LENS, "sample_id"]
+    for name in ("scores", "predicted"):
+        before, after = (
+            table.sort_values(key)[name].dropna().map(np.ndarray.tobytes).tolist()
+            for table in (made[1].scores, again)
+        )
+        assert before == after
+    means = again[(again["method"] == "ekfac") & again["damping"].isna()]["mean"]
+    assert means.notna().any()
 
 
 def test_what_does_not_fit_the_stored_evidence_is_not_added(first_round):

@@ -183,15 +183,29 @@ def test_the_share_of_rises_is_counted(linear):
     table = observations_table(linear, "loss").set_index("observation")
     scores = np.stack(list(scored_rows(linear, "ekfac")))
     rises = predicted_changes(scores.astype(float), linear.masks) > 0
-    for name in ("", ", predicted"):
+    for name in ("", ", predicted by centred scores"):
         found = table.at[f"share of rises{name}", "figure"]
         assert found == pytest.approx(rises.mean())
+    assert "share of rises, predicted" not in table.index  # the means are not stored
     assert "share of rises, trained again" not in table.index
     again = cost_rows(np.full((Q, 1), 1e3), "removed").assign(method="none")
     measured = pd.concat([linear.measured, again])
     table = observations_table(replace(linear, measured=measured), "loss")
     table = table.set_index("observation")
     assert table.at["share of rises, trained again", "figure"] == 0
+
+
+def test_rises_are_predicted_by_scores_before_they_were_centred(linear):
+    """Centred scores and their means give what the plain scores would."""
+    raw = np.stack(list(scored_rows(linear, "ekfac"))) + np.array([[2, 0.5, 0, -1]]).T
+    means = raw.mean(1)
+    rest = linear.scores.index.difference(scored_rows(linear, "ekfac").index)
+    own = scored("ekfac", raw - means[:, None]).assign(mean=means)
+    scores = pd.concat([own, linear.scores.loc[rest]], ignore_index=True)
+    table = observations_table(replace(linear, scores=scores), "loss")
+    found = table.set_index("observation").at["share of rises, predicted", "figure"]
+    wanted = (predicted_changes(raw.astype(float), linear.masks) > 0).mean()
+    assert found == pytest.approx(wanted) and 0.2 < found < 0.9
 
 
 def test_timesteps_that_stand_in_for_others_are_averaged(linear):
@@ -301,7 +315,8 @@ def test_the_command_prints_csv(linear, tmp_path, monkeypatch, capsys):
     assert ask(monkeypatch, "--root", str(tmp_path), "--table", "lds") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
-        "method,lds,standard_error,subset_error,num_samples,num_subsets,scored,reached"
+        "method,lds,standard_error,subset_error,num_samples,num_subsets,scored,"
+        "reached,slope,slope_error,best_lds,best_damping"
     )
     assert lines[1].startswith("ekfac,1,")
 

@@ -1,53 +1,139 @@
-"""What models that share everything but the images measured, and how far seeds agree.
+"""How well do scores predict models that share everything but the images?
 
-Each model of the truth with the same seeds left a table beside the evidence; a part of
-them is as good as all. Fresh seeds ask what a model of this recipe would measure, the
-same seed what this exact model would. Knows numpy and pandas; no model.
+Two ground truths answer two questions. With fresh seeds a model without some images
+also has other initial weights, order and noise: what would a model of this recipe do?
+With the same seed only the images differ: what would this exact model do? Each model of
+the second truth left a table beside the evidence; a part of them is as good as all.
+Knows numpy and pandas; no model.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from core.evidence.evaluation import lds, mean_and_error, subset_error
-from core.evidence.stored import FEWEST
+from core.evidence.evaluation import (
+    lds,
+    predicted_changes,
+    size_of_changes,
+    slope_error,
+)
+from core.evidence.stored import (
+    CEILING,
+    FEWEST,
+    OWN,
+    PREDICTED_BY,
+    Evidence,
+    default_rows,
+    figures,
+)
 from core.files.table_files import read_table
 from core.files.whole import Damaged
 
 SAME_SEED = "same-seed"  # kind of these models, and the folder of their tables
-FRESH = "fresh seeds"  # the random halves of the evidence, for comparison
-COLUMNS = ("removed", "models", "change", "subsets", "agreement", "standard_error")
-COLUMNS += ("subset_error",)
+SAME, FRESH = "same seed", "fresh seeds"  # the two truths
+OWN_MODEL, SHIPPED = "its full model", "shipped model"  # whose scores predict
+SCORE_FILE = "scores.parquet"
+MASK_FILE = "masks.parquet"
+COLUMNS = ("truth", "removed", "method", "scores", "relative_damping", "default")
+COLUMNS += ("lds", "standard_error", "subset_error", "slope", "slope_error")
+COLUMNS += ("first_half", "second_half", "subsets", "change")
+QUESTIONS = (
+    "'same seed' asks what this exact model would do without some images: models share "
+    "initial weights, order and noise with the full one. 'fresh seeds' asks what a "
+    "model of this recipe would do: each has a seed of its own, and most of what it "
+    "measures is that seed."
+)
 
 
-def read_same_seed(folder: Path) -> pd.DataFrame:
-    """Return what these models measured, as `Evidence.measured` is.
+@dataclass(frozen=True)
+class SameSeed:
+    """What the models that share all draws measured.
+
+    Attributes:
+        measured: As `Evidence.measured`; `fraction` of the images is left out, `subset`
+            is -1 in the full model of a seed.
+        masks: Columns `fraction`, `subset` and `kept`, a bool array (N,).
+        scores: What the scores of the full model of seed 0 predict: columns `method`,
+            `measurement`, `damping` and `relative_damping` (NaN: the method's own),
+            `sample_id`, `mean` (of the scores before they are centred) and `predicted`,
+            a change for each row of `masks`. None where they were not computed.
+    """
+
+    measured: pd.DataFrame
+    masks: pd.DataFrame
+    scores: pd.DataFrame | None = None
+
+    def changes(self, measurement: str, fraction: float, seed: int) -> pd.DataFrame:
+        """Return measured changes against the full model of the same seed, (Q, M)."""
+        rows = self.measured[self.measured["seed"] == seed]
+        full = costs(rows[rows["subset"] < 0], measurement)
+        removed = (rows["fraction"] == fraction) & (rows["subset"] >= 0)
+        part = costs(rows[removed], measurement)
+        if full.empty or part.empty:
+            return part.iloc[:, :0]
+        return part.sub(full.iloc[:, 0], axis=0)
+
+    def lenses(self, measurement: str) -> Iterator[tuple[dict, pd.DataFrame]]:
+        """Yield facts and rows of each lens of the full model's scores."""
+        if self.scores is None:
+            return
+        wanted = (PREDICTED_BY.get(measurement, measurement), OWN)
+        rows = self.scores[self.scores["measurement"].isin(wanted)]
+        key = ["method", "damping"]
+        for (method, damping), part in rows.groupby(key, sort=False, dropna=False):
+            relative = float(part["relative_damping"].iloc[0])
+            facts = {"method": method, "relative_damping": relative}
+            yield facts | {"default": bool(np.isnan(damping))}, part
+
+    def predicted(self, rows: pd.DataFrame, change: pd.DataFrame, fraction: float):
+        """Return the predicted change (Q, M) in the order of a measured one."""
+        by_sample = rows.set_index("sample_id")["predicted"].loc[change.index]
+        values = np.stack(list(by_sample)).astype(np.float64)
+        return values[:, self.places(fraction, change.columns)]
+
+    def places(self, fraction: float, subsets) -> list[int]:
+        """Return which rows of `masks` hold some subsets of a size, in that order."""
+        index = pd.MultiIndex.from_frame(self.masks[["fraction", "subset"]])
+        return index.get_indexer([(fraction, subset) for subset in subsets]).tolist()
+
+
+def read_same_seed(folder: Path) -> SameSeed:
+    """Return what these models measured.
 
     Args:
         folder: Of the evidence.
 
     Raises:
-        LookupError: If there is none; the message says how to make it.
-        ValueError: If a table is damaged.
+        LookupError: If there is none; the message says how to make it. A damaged table
+            raises a ValueError.
     """
-    paths = sorted((folder / SAME_SEED).glob("*-[0-9].parquet"))
+    own = folder / SAME_SEED
+    paths = sorted(own.glob("*-[0-9].parquet"))
     if not paths:
         name = folder.name.split("-evidence-")[0]
         raise LookupError(
             f"No models of '{name}' that share all draws were trained yet. Train them "
             f"with `python -m precompute retrain --collection {name} --same-seed`."
         )
-    tables = []
-    for path in paths:
-        try:
-            tables.append(read_table(path))
-        except Damaged as error:
-            raise ValueError(
-                f"'{path.name}' in '{folder.name}/{SAME_SEED}' is damaged. Remove it "
-                "and run `retrain --same-seed` again."
-            ) from error
-    return pd.concat(tables, ignore_index=True)
+    measured = pd.concat([_read(path) for path in paths], ignore_index=True)
+    masks = _read(own / MASK_FILE)
+    bits = [np.unpackbits(np.frombuffer(row, np.uint8)) for row in masks["kept"]]
+    masks = masks.assign(kept=[row.astype(bool) for row in bits])
+    path = own / SCORE_FILE
+    return SameSeed(measured, masks, _read(path) if path.exists() else None)
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        return read_table(path)
+    except Damaged as error:
+        raise ValueError(
+            f"'{path.name}' in '{path.parent.parent.name}/{SAME_SEED}' is damaged. "
+            "Remove it and run `retrain --same-seed` again."
+        ) from error
 
 
 def costs(rows: pd.DataFrame, measurement: str) -> pd.DataFrame:
@@ -56,77 +142,107 @@ def costs(rows: pd.DataFrame, measurement: str) -> pd.DataFrame:
     return rows.pivot_table("value", "sample_id", "subset")
 
 
-def changes(
-    measured: pd.DataFrame, measurement: str, fraction: float, seed: int
-) -> pd.DataFrame:
-    """Return the measured changes against the full model of the same seed, (Q, M)."""
-    own = measured[measured["seed"] == seed]
-    full = costs(own[own["subset"] < 0], measurement)
-    part = costs(own[(own["fraction"] == fraction) & (own["subset"] >= 0)], measurement)
-    if full.empty:
-        return part.iloc[:, :0]
-    return part.sub(full.iloc[:, 0], axis=0)
+def compared(predicted: np.ndarray, measured: np.ndarray) -> dict:
+    """Return LDS and slope with their errors, and the LDS on two sets of subsets.
 
-
-def agreement(first: pd.DataFrame, second: pd.DataFrame) -> dict:
-    """Return how alike two seeds rank the subsets that both have, with errors.
-
-    The Spearman correlation over subsets, the mean over samples: what is called LDS,
-    with one seed in place of a prediction.
+    Args:
+        predicted: Changes, shape (Q, M).
+        measured: The same, by retraining.
     """
-    common = sorted(set(first.columns) & set(second.columns))
-    row = {"subsets": len(common), "agreement": np.nan}
-    row |= {"standard_error": np.nan, "subset_error": np.nan}
-    if len(common) < FEWEST:
+    count = measured.shape[1]
+    row = {name: np.nan for name in COLUMNS[6:-2]} | {"subsets": count}
+    if count < FEWEST:
         return row
-    pair = first[common].to_numpy(), second[common].to_numpy()
-    mean, error = mean_and_error(lds(*pair))
-    row |= {"agreement": mean, "standard_error": error}
-    if len(common) > FEWEST:  # without one of them there are still enough
-        row["subset_error"] = subset_error(*pair)
+    found = figures(predicted, measured)
+    row |= {name: found[name] for name in ("lds", "standard_error", "subset_error")}
+    row["slope"] = size_of_changes(predicted, measured)
+    row["slope_error"] = slope_error(predicted, measured)
+    half = count // 2
+    if half >= FEWEST:
+        for name, part in (
+            ("first_half", slice(0, half)),
+            ("second_half", slice(half, None)),
+        ):
+            row[name] = float(np.mean(lds(predicted[:, part], measured[:, part])))
     return row
 
 
 def same_seed_table(
-    measured: pd.DataFrame, fresh: pd.DataFrame, measurement: str
+    truth: SameSeed, evidence: Evidence, measurement: str
 ) -> pd.DataFrame:
-    """Return a row per share removed: how large changes are, how far two seeds agree.
+    """Return LDS and slope of every method on both truths, by share removed.
+
+    A row per truth, share removed, method and damping. `scores` says whose scores
+    predict: those of the full model that the retrained ones share all draws with, or
+    those of the shipped one, which has weights of its own. `slope` is how many times a
+    predicted change was measured. `first_half` and `second_half` are the LDS on two
+    different sets of the subsets. The method "retraining" is one more model, with
+    another seed, as the prediction. `change` is the root mean square of the measured
+    change, relative to the sample's cost in the full model.
 
     Args:
-        measured: As `read_same_seed` returns it.
-        fresh: `Evidence.measured`, for the last row: random halves, a seed each.
+        truth: What the models measured, and what is predicted of them.
+        evidence: Of the shipped model.
         measurement: What was measured.
-
-    Returns:
-        The columns `COLUMNS`: `change` is the root mean square of the change over
-        samples and subsets, relative to the sample's cost in the full model.
 
     Raises:
         LookupError: If no model was measured so.
     """
-    known = sorted(set(measured["measurement"]))
+    known = sorted(set(truth.measured["measurement"]))
     if measurement not in known:
         raise LookupError(
             f"No model was measured by '{measurement}'. Measured: {', '.join(known)}."
         )
-    shares = sorted(set(measured["fraction"]) - {0.0})
-    seeds = sorted(set(measured["seed"]))
-    full = costs(measured[measured["subset"] < 0].query("seed == 0"), measurement)
     rows = []
-    for share in shares:
-        parts = [changes(measured, measurement, share, seed) for seed in seeds]
-        relative = parts[0].div(full.iloc[:, 0], axis=0).to_numpy()
-        row = {
-            "removed": f"{share:.0%}",
-            "models": sum(part.shape[1] for part in parts),
-        }
-        row["change"] = (
-            float(np.sqrt(np.mean(relative**2))) if relative.size else np.nan
-        )
-        other = parts[1] if len(parts) > 1 else parts[0].iloc[:, :0]
-        rows.append(row | agreement(parts[0], other))
-    halves = fresh[fresh["kind"] == "half"]
+    full = truth.measured[truth.measured["subset"] < 0]
+    full = costs(full[full["seed"] == 0], measurement)
+    for fraction in sorted(set(truth.measured["fraction"]) - {0.0}):
+        change = truth.changes(measurement, fraction, 0)
+        if change.empty:
+            continue
+        relative = change.div(full.iloc[:, 0], axis=0).to_numpy()
+        size = {"change": float(np.sqrt(np.mean(relative**2)))}
+        for facts, found in _same_rows(truth, evidence, measurement, fraction, change):
+            named = {"truth": SAME, "removed": f"{fraction:.0%}"}
+            rows.append(named | facts | found | size)
+    rows += list(_fresh_rows(evidence, measurement))
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    return table.astype({"default": bool})
+
+
+def _same_rows(truth, evidence, measurement, fraction, change) -> Iterator[tuple]:
+    """Yield facts and figures of every prediction of the models of one size."""
+    measured = change.to_numpy()
+    for facts, part in truth.lenses(measurement):
+        predicted = truth.predicted(part, change, fraction)
+        yield facts | {"scores": OWN_MODEL}, compared(predicted, measured)
+    kept = truth.masks["kept"].iloc[truth.places(fraction, change.columns)]
+    masks = np.stack(list(kept))[:, : evidence.masks.shape[1]]
+    for method, _ in default_rows(evidence, measurement):
+        scores = evidence.default_scores(method, measurement).loc[change.index]
+        predicted = predicted_changes(np.stack(list(scores)).astype(float), masks)
+        facts = {"method": method, "scores": SHIPPED, "default": True}
+        yield facts, compared(predicted, measured)
+    for seed in sorted(set(truth.measured["seed"]) - {0}):
+        other = truth.changes(measurement, fraction, seed)
+        common = sorted(set(change.columns) & set(other.columns))
+        pair = (other[common].to_numpy(), change[common].to_numpy())
+        facts = {"method": CEILING, "scores": f"seed {seed}", "default": True}
+        yield facts, compared(*pair)
+
+
+def _fresh_rows(evidence: Evidence, measurement: str) -> Iterator[dict]:
+    """Yield the rows of the random halves that have a seed each."""
+    target = evidence.target(measurement)
+    fresh = {"truth": FRESH, "removed": "50%", "default": True, "change": np.nan}
+    for method, lens in default_rows(evidence, measurement):
+        predicted = evidence.predicted(lens, target)
+        if predicted is not None:
+            facts = {"method": method, "scores": SHIPPED}
+            yield fresh | facts | compared(predicted, target.to_numpy())
+    halves = evidence.measured[evidence.measured["kind"] == "half"]
     one, two = (costs(halves[halves["seed"] == seed], measurement) for seed in (0, 1))
-    row = {"removed": FRESH, "models": one.shape[1] + two.shape[1], "change": np.nan}
-    rows.append(row | agreement(one, two))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    common = sorted(set(one.columns) & set(two.columns))
+    if common:
+        facts = {"method": CEILING, "scores": "seed 1"}
+        yield fresh | facts | compared(two[common].to_numpy(), one[common].to_numpy())

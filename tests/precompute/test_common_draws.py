@@ -13,6 +13,10 @@ import torch
 
 from core.config import RetrainConfig
 from core.data.datasets import load_dataset
+from core.evidence.evaluation import predicted_changes
+from core.evidence.same_seed import read_same_seed
+from core.explorer.explorer import open_explorer
+from core.lenses import Lens
 from core.measure.draws import subset_mask
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.presets import collection_config
@@ -20,9 +24,12 @@ from precompute.__main__ import main
 from precompute.machinery.config import MeasureConfig, SameSeedConfig
 from precompute.machinery.workspace import open_workspace
 from precompute.retraining.jobs import Job, subset_jobs
+from precompute.retraining.own_scores import foreign_query
+from precompute.retraining.ready import open_gallery
 from precompute.retraining.same_seed import common_config, same_seed_jobs
 from precompute.retraining.train import model_facts, retrain, retrain_jobs
 from precompute.stages.batches import seen_rows, training_batch
+from precompute.stages.stages import needed_weights
 from precompute.stages.train import new_denoiser, train
 
 
@@ -357,3 +364,41 @@ def test_the_command_trains_and_measures_each_model(tmp_path, monkeypatch):
         path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()
     }
     assert before == after
+    scored_by_its_own_full_model(root, work, monkeypatch)
+
+
+def scored_by_its_own_full_model(root, work, monkeypatch) -> None:
+    """The full model of the same seed has weights, and so scores, of its own."""
+    monkeypatch.setattr("precompute.retraining.own_scores.parts", lambda: ("trak",))
+    call = ["precompute", "evidence", "--collection", "fashion2", "--preset", "tiny"]
+    call += ["--same-seed", "--device", "cpu", "--root", str(root), "--work", str(work)]
+    monkeypatch.setattr(sys, "argv", call)
+    with redirect_stderr(io.StringIO()):
+        assert main() == 0
+    (evidence,) = root.glob("fashion2-evidence-*")
+    truth = read_same_seed(evidence)
+    assert {"ekfac", "kfac", "trak", "pixel"} <= set(truth.scores["method"])
+    (own,) = work.glob("fashion2/retrain-*/full-0/collections")
+    explorer = open_explorer("fashion2", own)
+    (model,) = work.glob("fashion2/retrain-*/full-0.safetensors")
+    config = collection_config("fashion2", "tiny")
+    shipped = denoiser_from_bytes(needed_weights(config, work)).state_dict()
+    weights = explorer.engine.denoiser.state_dict()
+    full = denoiser_from_bytes(model.read_bytes()).state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in full.items())
+    assert not all(torch.equal(weights[name], value) for name, value in shipped.items())
+    gallery = open_gallery(config, work, "cpu")
+    query = foreign_query(explorer, gallery, 1)
+    np.testing.assert_allclose(query.x_0, gallery.samples["x_0"][1])
+    kept = np.stack([mask[:32] for mask in truth.masks["kept"]])
+    for method, damping in (("ekfac", np.nan), ("trak", "any")):
+        rows = truth.scores.query("method == @method and sample_id == 1")
+        rows = rows[rows["measurement"] == "loss"]
+        given = rows["damping"].isna() if damping != "any" else rows["damping"] > 1e-6
+        row = rows[given].iloc[0]
+        one = None if np.isnan(row["damping"]) else float(row["damping"])
+        scores = explorer.answer(query, Lens(method, damping=one, form="full")).scores
+        wanted = predicted_changes(scores[None], kept)[0]
+        atol = 1e-3 * wanted.std()
+        np.testing.assert_allclose(row["predicted"], wanted, rtol=1e-3, atol=atol)
+    explorer.close()

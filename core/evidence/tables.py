@@ -17,9 +17,9 @@ from core.evidence.lds import lds_table, sample_table
 from core.evidence.own_group import own_group_table
 from core.evidence.paired import paired_table
 from core.evidence.removal import removal_table
-from core.evidence.stored import (
-    Evidence,
-)
+from core.evidence.sizes import sizes_table
+from core.evidence.stored import Evidence
+from core.evidence.strength import strength_table
 from core.evidence.timesteps import observations_table, timestep_table
 
 TABLES: dict[str, Callable[[Evidence, str], pd.DataFrame]] = {
@@ -27,6 +27,8 @@ TABLES: dict[str, Callable[[Evidence, str], pd.DataFrame]] = {
     "samples": sample_table,
     "paired": paired_table,
     "damping": damping_table,
+    "strength": strength_table,
+    "sizes": sizes_table,
     "ablation": ablation_table,
     "calibration": calibration_table,
     "timesteps": timestep_table,

@@ -2,12 +2,20 @@
 
 import argparse
 import sys
+from contextlib import closing
 from functools import partial
 
 from core.config import CollectionConfig
-from core.evidence.same_seed import SAME_SEED, read_same_seed, same_seed_table
+from core.evidence.same_seed import (
+    QUESTIONS,
+    SAME_SEED,
+    read_same_seed,
+    same_seed_table,
+)
 from core.evidence.stored import evidence_folder, read_evidence
 from core.evidence.tables import TABLES, make_table
+from core.evidence.within_class import within_class_table
+from core.explorer.explorer import open_explorer
 from core.files.texts import safe_csv
 from core.measurements import MEASUREMENTS
 from core.rules import Whole
@@ -15,6 +23,7 @@ from precompute.machinery.config import MeasureConfig
 from precompute.verbs.options import add_settings, one_of, valued
 from precompute.verbs.settings import chosen_config, computing, own_part, root_of
 
+WITHIN_CLASS = "within-class"
 HELP = "measure the retrained models; print tables such as the LDS"
 
 
@@ -23,8 +32,8 @@ def add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", help="share of this process, such as 0/2")
     parser.add_argument(
         "--table",
-        type=one_of(*TABLES, SAME_SEED),
-        help=f"only print it: {', '.join([*TABLES, SAME_SEED])}",
+        type=one_of(*TABLES, SAME_SEED, WITHIN_CLASS),
+        help=f"only print it: {', '.join([*TABLES, SAME_SEED, WITHIN_CLASS])}",
     )
     parser.add_argument(
         "--measurement",
@@ -32,10 +41,21 @@ def add_own(parser: argparse.ArgumentParser) -> None:
         default="loss",
         help="what is measured",
     )
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
         "--add",
         action="store_true",
         help="keep the stored evidence, add what it has not measured",
+    )
+    what.add_argument(
+        "--scores",
+        action="store_true",
+        help="keep what was measured, score anew; needs no retrained model",
+    )
+    what.add_argument(
+        "--same-seed",
+        action="store_true",
+        help="score the full model of `retrain --same-seed`, by its own gradients",
     )
     parser.add_argument(
         "--samples",
@@ -66,9 +86,16 @@ def run(options: argparse.Namespace) -> None:
     }
     wanted = {name: value for name, value in wanted.items() if value is not None}
     with computing(options) as device:
-        from precompute.retraining.evidence import make_evidence
+        from precompute.retraining.evidence import make_evidence, score_again
+        from precompute.retraining.own_scores import score_own_model
 
         places, part = (root_of(options), options.work), own_part(options)
+        if options.same_seed:
+            print(score_own_model(config, *places, device))
+            return
+        if options.scores:
+            print(score_again(config, *places, device))
+            return
         folder = make_evidence(config, *places, part, device, wanted, options.add)
         if folder is not None:
             print(folder)
@@ -79,8 +106,14 @@ def print_table(config: CollectionConfig, options: argparse.Namespace) -> None:
     folder = evidence_folder(root_of(options), config)
     evidence = read_evidence(folder)
     if options.table == SAME_SEED:
-        removals, halves = read_same_seed(folder), evidence.measured
-        table = same_seed_table(removals, halves, options.measurement)
+        truth = read_same_seed(folder)
+        table = same_seed_table(truth, evidence, options.measurement)
+        print(QUESTIONS, file=sys.stderr)
+    elif options.table == WITHIN_CLASS:
+        with closing(open_explorer(config.name, root_of(options))) as explorer:
+            columns = list(explorer.classes.columns)
+            classes = explorer.examples.table[columns].astype(str).agg(" ".join, axis=1)
+        table = within_class_table(evidence, options.measurement, classes)
     else:
         table = make_table(evidence, options.table, options.measurement)
     sys.stdout.write(safe_csv(table, "%.6g"))

@@ -77,10 +77,11 @@ def changes_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
 
 # The observations that are shares of rises.
-RISES, RISES_AGAIN, RISES_PREDICTED = (
+RISES, RISES_AGAIN, RISES_PREDICTED, RISES_CENTRED = (
     "share of rises",
     "share of rises, trained again",
     "share of rises, predicted",
+    "share of rises, predicted by centred scores",
 )
 
 
@@ -97,7 +98,8 @@ def _rises(evidence: Evidence, measurement: str, target: pd.DataFrame) -> list[t
         if before.notna().all():
             changes[name] = target.sub(before, axis=0).to_numpy()
     lens = default_lens(evidence, "ekfac", PREDICTED_BY.get(measurement, measurement))
-    changes[RISES_PREDICTED] = evidence.predicted(lens, target)
+    changes[RISES_PREDICTED] = evidence.uncentred(lens, target)
+    changes[RISES_CENTRED] = evidence.predicted(lens, target)
     return [
         (name, *mean_and_error((values > 0).mean(0)), len(values[0]))
         for name, values in changes.items()
@@ -131,7 +133,7 @@ def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
     """
     shares = {
         name: observations[observations["observation"] == name]
-        for name in (RISES, RISES_AGAIN, RISES_PREDICTED)
+        for name in (RISES, RISES_AGAIN, RISES_PREDICTED, RISES_CENTRED)
     }
     shares = {
         name: rows.iloc[0]
@@ -150,7 +152,13 @@ def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
             f"picture, in {_percent(shares[RISES_AGAIN])}"
         )
     if RISES_PREDICTED not in shares:
-        return f"{text}."
+        if RISES_CENTRED not in shares:
+            return f"{text}."
+        # Of centred scores half of the predictions are rises by construction.
+        return (
+            f"{text}. The stored scores predict how a half differs from the average "
+            "half, not whether a cost rises."
+        )
     measured = shares.get(RISES_AGAIN, shares[RISES])
     predicted = shares[RISES_PREDICTED]
     more = measured["figure"] - predicted["figure"]
@@ -158,8 +166,7 @@ def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
     holds = "holds here" if more > ERRORS * np.hypot(*errors) else "does not show here"
     return (
         f"{text}. EK-FAC predicts a rise in {_percent(predicted)}. So the paper's "
-        f"observation that more costs rise than influence predicts {holds}; scores "
-        "only say how a half differs from the average half."
+        f"observation that more costs rise than influence predicts {holds}."
     )
 
 

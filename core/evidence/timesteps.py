@@ -59,7 +59,8 @@ def observations_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
       out, how many are positive, against the model that drew the samples. "... trained
       again": against one trained again on every picture, where there is one: part of
       the rise is that no other model has drawn these samples. "... predicted": of the
-      changes that EK-FAC predicts.
+      changes that EK-FAC predicts, by scores that were not centred; "... by centred
+      scores" is about a half by construction.
     - "own", "higher" and "lower timesteps": the mean LDS of EK-FAC's scores for a range
       of timesteps, by the cost in the same, a lower and a higher range; "higher less
       lower" is the difference.

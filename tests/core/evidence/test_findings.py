@@ -218,6 +218,9 @@ def test_rises_are_set_beside_those_that_were_predicted():
     assert "EK-FAC predicts a rise in 53% ± 3%" in said and "holds here" in said
     table.loc[1, "figure"] = 0.55
     assert "does not show here" in changes.rise_finding(table, "loss")
+    table.loc[2, "observation"] += " by centred scores"
+    said = changes.rise_finding(table, "loss")
+    assert said.endswith("average half, not whether a cost rises.")
 
 
 def test_stand_ins_among_the_noise_levels_are_judged():

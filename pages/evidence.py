@@ -15,7 +15,9 @@ from pages.parts.evidence import (
     damping,
     groups,
     lds,
+    opening,
     removal,
+    rows,
     timesteps,
 )
 from pages.parts.evidence import untested as without_retraining
@@ -85,18 +87,24 @@ how_to_read(
     "The model was trained again without half of the pictures, many times over. Scores "
     "deserve trust as far as they tell which halves a sample misses most."
 )
+card(
+    st,
+    opening.show_opening,
+    Basis(explorer, retraining.evidence, retraining.version, "loss"),
+)
 basis = choose(explorer, retraining)
 card(st, lds.show_lds, basis)
-for row in (
+for pair in (
     (changes.show_changes, removal.show_removal),
     (damping.show_damping, timesteps.show_timesteps),
 ):
-    for column, show in zip(st.columns(2), row, strict=True):
+    for column, show in zip(st.columns(2), pair, strict=True):
         card(column, show, basis)
 card(st, groups.show_groups, basis)
 card(st, collapse.show_collapse, basis)
 grid = st.grid(3, min_column_width=270)
 for show in (ablation.show_draws, ablation.show_formats, ablation.show_substitution):
     card(grid, show, basis)
+card(st, rows.show_rows, basis)
 with st.container(border=True):
     without_retraining.show_stored(explorer)

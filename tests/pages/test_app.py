@@ -16,6 +16,7 @@ from core.evidence import (
     damping,
     groups,
     lds,
+    opening,
     own_group,
     paired,
     removal,
@@ -473,9 +474,25 @@ def test_evidence_says_beside_each_figure_what_it_shows(
     ]
     shown = words(app)
     assert all(text(said) in shown for said in expected)
+    first = opening.opening(evidence).finding  # whatever was chosen to be measured
+    assert text(first) in shown and len(first.split()) < 60
     pairs = text(paired.paired_finding(tables["paired"]))
     assert pairs not in shown  # it takes seconds, so it waits to be asked for
     assert pairs in words(app.toggle(key="lds_paired").set_value(True).run())
+
+
+def test_evidence_leads_down_to_every_row(tested_collection, monkeypatch):
+    """The costs of each sample in each model, and any table, once that is asked for."""
+    app = open_app(tested_collection, monkeypatch, "pages/evidence.py")
+    before = len(app.dataframe)
+    app = app.toggle(key="evidence_rows").set_value(True).run()
+    evidence = open_explorer("glyphs", tested_collection).evidence()
+    costs = evidence.measured[evidence.measured["measurement"] == "loss"]
+    assert len(app.dataframe) == before + 1
+    assert len(app.dataframe[-1].value) == len(costs)
+    app = app.selectbox(key="rows_choice").set_value("samples").run()
+    assert len(app.dataframe[-1].value) == len(make_table(evidence, "samples", "loss"))
+    assert not app.exception
 
 
 def test_another_method_can_be_compared_with_what_was_measured(

@@ -1,0 +1,53 @@
+"""What the page Evidence says first, recomputed by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.evidence.lds import lds_table
+from core.evidence.opening import opening, predicted_share, without_the_named
+from core.evidence.stored import NOTHING, RANDOM
+from tests.helpers.toy_evidence import full_evidence
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    return full_evidence({}, 40)
+
+
+def test_images_become_worse_by_what_was_measured(evidence):
+    """Per cent of each sample's own error, the mean over samples; the best first."""
+    found = without_the_named(evidence)
+    rows = evidence.measured.query(
+        "kind == 'removed' and measurement == 'loss' and low == -1"
+    )
+    largest = rows[rows["method"].isin(["ekfac", "clip"])]["fraction"].max()
+    before = rows[rows["method"] == NOTHING].groupby("sample_id")["value"].mean()
+    own = rows[(rows["method"] == "ekfac") & (rows["fraction"] == largest)]
+    own = own[own["about"] == own["sample_id"]].groupby("sample_id")["value"].mean()
+    change = 100 * (own / before.loc[own.index] - 1).to_numpy()
+    row = found.rows[found.rows["name"] == "EK-FAC"].iloc[0]
+    assert row["value"] == pytest.approx(change.mean())
+    assert row["error"] == pytest.approx(change.std(ddof=1) / len(change) ** 0.5)
+    assert found.rows["value"].is_monotonic_decreasing
+    random = rows[(rows["method"] == RANDOM) & (rows["fraction"] == largest)]
+    random = random.groupby("sample_id")["value"].mean().loc[own.index]
+    change = 100 * (random / before.loc[own.index] - 1).to_numpy()
+    row = found.rows[found.rows["name"] == "a random removal"].iloc[0]
+    assert row["value"] == pytest.approx(change.mean())
+    best = found.rows.iloc[0]
+    assert f"{best['name']} named is {best['value']:.0f}% worse" in found.finding
+
+
+def test_without_removals_it_is_the_share_of_what_can_be_predicted():
+    """LDS over the most that can be reached; none where no seed was repeated."""
+    evidence = full_evidence({}, 40, removals=False)
+    found = opening(evidence)
+    assert found.finding == predicted_share(evidence).finding
+    table = lds_table(evidence, "loss").set_index("method")
+    wanted = 100 * table.at["ekfac", "lds"] / table.at["reachable", "lds"]
+    shown = found.rows.set_index("name")["value"]
+    np.testing.assert_allclose(shown["EK-FAC"], wanted)
+    alone = evidence.measured[evidence.measured["seed"] == 0]
+    assert opening(replace(evidence, measured=alone)) is None

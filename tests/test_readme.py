@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from core.config import DATA_DIR
 from core.evidence.evaluation import mean_and_error
 from core.evidence.groups import group_table
-from core.evidence.stored import Evidence, evidence_folder, read_evidence
 from core.evidence.tables import make_table
 from core.presets import RECIPES, collection_config
 from precompute.__main__ import parser
+from tests.helpers.readme_tables import figures, made, shipped_evidence
 from tests.test_layers import ROOMS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -185,47 +184,17 @@ def result(name: str) -> dict:
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
-def shipped_evidence(name: str) -> Evidence:
-    """Return what retraining measured on a shipped collection."""
-    config = collection_config(name, "cpu")
-    return read_evidence(evidence_folder(DATA_DIR / "collections", config))
-
-
-def figures(mean: float, error: float, digits: int = 2) -> str:
-    """Return a figure with its error as tables have it."""
-    return f"{mean:,.{digits}f} ± {error:,.{digits}f}".replace("-", "−")
-
-
 def signed(mean: float, error: float) -> str:
     """Return a change with its error, in whole units."""
     return f"{mean:+,.0f} ± {error:,.0f}".replace("-", "−")
 
 
-LDS_METHODS = {
-    "the most a predictor can reach": "reachable",
-    "one more retraining, another seed": "retraining",
-    "EK-FAC, empirical Fisher": "ekfac-fisher",
-    "**EK-FAC** (the default)": "ekfac",
-    "K-FAC": "kfac",
-    "EK-FAC, reduce": "ekfac-reduce",
-    "DataInf": "datainf",
-    "TRAK": "trak",
-    "CLIP similarity": "clip",
-    "D-TRAK": "d-trak",
-}
-
-
-def test_lds_is_what_was_measured():
-    evidence = shipped_evidence("fashion2")
-    columns = [
-        make_table(evidence, "lds", name).set_index("method")
-        for name in ("loss", "elbo", "log-probability")
-    ]
-    rows = rows_after(".", "| method | loss | ELBO | log-probability |")
-    assert [row[0] for row in rows] == list(LDS_METHODS)
-    for title, *cells in rows:
-        found = [column.loc[LDS_METHODS[title]] for column in columns]
-        assert cells == [figures(one["lds"], one["standard_error"]) for one in found]
+@pytest.mark.parametrize("name", ["README.md", "tests/README.md"])
+def test_tables_of_evidence_are_those_of_the_files(name):
+    """As `python -m tests.helpers.readme_tables` writes them."""
+    text = (ROOT / name).read_text()
+    found = [table for (where, _), table in made().items() if where == name]
+    assert found and all(f"\n{table}\n\n" in text for table in found)
 
 
 def test_removals_are_what_was_measured():

@@ -78,8 +78,7 @@ class Evidence:
         scores: Columns of `LENS`, `sample_id`, `source`, `scores` (N numbers) and
             `predicted` (M numbers), one of which is None. NaN as damping is the
             collection's own; `variant` is empty for the lens as the app asks it. `mean`
-            is that of influences before they were centred; NaN where it is not known,
-            and missing in older evidence.
+            is that of influences before they were centred, NaN or missing if unknown.
         pictures: `PICTURE_COLUMNS`: what models drew from the samples' seeds, `pixels`
             as uint8 in the order of `shape`, (C, H, W).
         groups: `GROUP_COLUMNS`: the change predicted for a sample by a lens as the app
@@ -101,8 +100,7 @@ class Evidence:
     @cached_property
     def num_halves(self) -> int:
         """Return how many random subsets there are retrained models of."""
-        rows = self.measured["kind"] == "half"
-        return self.measured.loc[rows, "subset"].nunique()
+        return self.measured.query("kind == 'half'")["subset"].nunique()
 
     def target(
         self, measurement: str, low: int = -1, high: int = -1, seed: int | None = None
@@ -158,9 +156,8 @@ class Evidence:
     def uncentred(self, lens: dict, target: pd.DataFrame) -> np.ndarray | None:
         """Return what `predicted` does, from scores that were not centred, or None.
 
-        Centred scores predict how a subset differs from an average one, so half of
-        their predictions are rises by construction. With the mean they predict whether
-        a cost rises at all.
+        Half of what centred scores predict are rises by construction. With their mean
+        they predict whether a cost rises at all.
         """
         predicted, rows = self.predicted(lens, target), self.by_lens.get(_key(lens))
         if predicted is None or "mean" not in rows:

@@ -16,7 +16,7 @@ from core.collection.store import Collection
 from core.config import CollectionConfig, config_from_dict
 from core.files.whole import written_whole
 from core.lenses import Lens
-from core.scores.errors import Asked, ErrorModel, Law, question_kind
+from core.scores.errors import Asked, ErrorModel, Law, answer_kind, question_kind
 
 
 def errors_path(root: Path, config: CollectionConfig) -> Path:
@@ -126,10 +126,11 @@ class StoredErrors:
         asked_as = {
             name: lens[name] for name in ("measurement", "region") if name in lens
         }
-        kind = question_kind(Lens(**asked_as, timesteps=lens.get("timesteps")))
+        question = question_kind(Lens(**asked_as, timesteps=lens.get("timesteps")))
+        kind = answer_kind(question, answer.source)
         asked = self._model.answers.get(lens_key(lens), {}).get(str(sample))
         if asked is None:  # as the build wrote it, which had repeated nothing yet
             variance = np.square(answer.standard_errors)
-            return np.sqrt(self._model.repeated(variance, answer.scores, kind))
-        variance = self._model.variance(answer.scores, asked, *self._images, kind)
-        return np.sqrt(variance)
+        else:
+            variance = self._model.variance(answer.scores, asked, *self._images)
+        return np.sqrt(self._model.repeated(variance, answer.scores, kind))

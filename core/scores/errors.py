@@ -39,8 +39,11 @@ hundred, though there are two thousand.
 pairs are fitted, the contrast of two folds is one realisation of their noise; and an
 answer shows the images that this realisation raised. Repeats of the whole estimate tell
 what is wrong with it. So every variance is the law's times a factor, `again`, plus a
-term `unseen` times s^2, both for each kind of question: the first from how far images
-drawn at random were off, the second from the ten that are shown.
+term `unseen` times s^2: the first from how far images drawn at random were off, the
+second from the ten that are shown. Both are told for each kind of answer, which is a
+question and what it is answered from: a sketch's variance is part of the law there.
+Every repeat is an answer in its turn and shows ten of its own, so that the figures are
+of many realisations of the training draws, not of the stored one alone.
 
 **Chosen by their score.** The ten largest shown scores are too large on average (the
 winner's curse): by v times the slope of the log density of scores at s, a fraction of
@@ -58,9 +61,12 @@ from core.lenses import Lens
 
 # Where a collection does not say how its errors grow: as on the two that are shipped.
 TYPICAL = 0.1  # relative error of a large score
-TYPICAL_COUNTS = 4  # questions that it stands for where some were repeated
+TYPICAL_COUNTS = 4  # answers that it stands for where some were repeated
+
+LEAST = 0.01  # factor: so small a one would be chance
 
 TOP = 10  # images that an answer shows first
+SHORT_FORMS = "sketch", "projection"  # add errors of their own
 NORMAL_90 = 1.6449  # 90% of a normal distribution lie within so many deviations
 
 
@@ -194,7 +200,7 @@ class ErrorModel:
         coverage: How the errors stood a test by other draws; empty without one.
         answers: By lens and sample: the stored answers whose errors were written by an
             earlier model, and which are told anew from this.
-        again: Variance by repeats over that of the laws, by `question_kind`.
+        again: Variance by repeats over that of the laws, by `answer_kind`.
         unseen: Squared relative error beyond that, of images that are shown.
     """
 
@@ -209,8 +215,16 @@ class ErrorModel:
 
     def repeated(self, variance: np.ndarray, scores: np.ndarray, kind: str):
         """Return what repeats make of a variance by the laws, both (N,)."""
-        again = _of_kind(self.again, kind, 1.0)
-        return again * variance + _of_kind(self.unseen, kind, 0.0) * np.square(scores)
+        again, unseen = self._told(kind)
+        return again * variance + unseen * np.square(scores)
+
+    def by_laws(self, variance: np.ndarray, scores: np.ndarray, kind: str):
+        """Return the variance by the laws that `repeated` made this of, both (N,)."""
+        again, unseen = self._told(kind)
+        return (variance - unseen * np.square(scores)) / again
+
+    def _told(self, kind: str) -> tuple[float, float]:
+        return _of_kind(self.again, kind, 1.0), _of_kind(self.unseen, kind, 0.0)
 
     def variance(
         self,
@@ -218,21 +232,18 @@ class ErrorModel:
         asked: Asked,
         level: np.ndarray,
         lengths: np.ndarray,
-        kind: str = Lens.measurement,
     ) -> np.ndarray:
-        """Return the variance that both kinds of draws leave in scores (N,).
+        """Return the variance that both kinds of draws leave, by the laws, (N,).
 
         Args:
             scores: As shown, shape (N,).
             asked: Of the question.
             level: Of each image's noise relative to the average, shape (N,).
             lengths: Of the whitened training gradients, shape (N,).
-            kind: Of the question.
         """
         training = self.training.variance(asked.spread * level, scores)
         base = asked.noise * np.square(lengths)
-        query = self.query.variance(base, scores, asked.relative)
-        return self.repeated(training + query, scores, kind)
+        return training + self.query.variance(base, scores, asked.relative)
 
 
 def typical_model(calibration: float) -> ErrorModel:
@@ -256,34 +267,55 @@ def question_kind(lens: Lens) -> str:
     return " ".join(words)
 
 
+def answer_kind(question: str, source: str) -> str:
+    """Return what kind of answer one is whose error is told: "loss", "loss, sketch".
+
+    Args:
+        question: Its `question_kind`.
+        source: Where it comes from; stored answers and the full index are alike.
+    """
+    return f"{question}, {source}" if source in SHORT_FORMS else question
+
+
 def _of_kind(values: dict[str, float], kind: str, none: float) -> float:
-    """Return the value of a kind of question, that of an average one if unknown."""
-    if kind in values or not values:
-        return values.get(kind, none)
-    return float(np.mean(list(values.values())))
+    """Return the value of a kind of answer, that of an average one if unknown.
+
+    The average is over answers from the same form; where none was repeated, the laws
+    stand alone.
+    """
+    form = kind.partition(", ")[2]
+    like = [x for name, x in values.items() if name.partition(", ")[2] == form]
+    average = float(np.mean(like)) if like else none
+    return values.get(kind, average)
 
 
 def fit_repeated(
     model: ErrorModel, ratios: dict[str, list[float]], shown: dict[str, list[tuple]]
 ) -> ErrorModel:
-    """Return the model with what repeats say, by kind of question.
+    """Return the model with what repeats say, by `answer_kind`.
+
+    Where the images that are shown are off by less than random ones say, both tell the
+    factor together, and there is nothing unseen.
 
     Args:
         model: How errors grow.
-        ratios: Variance by repeats over the law's, of random images, per question.
-        shown: Of the ten images that are shown, per question: the mean variance by
+        ratios: Variance by repeats over the law's, of random images, per answer.
+        shown: Of the ten images that are shown, per answer: the mean variance by
             repeats, the mean of the law's, and the mean square score.
     """
 
     def mean(typical: float, each: list[float]) -> float:
         total = TYPICAL_COUNTS * typical + sum(each)
-        return max(0.0, total) / (TYPICAL_COUNTS + len(each))
+        return total / (TYPICAL_COUNTS + len(each))
 
-    again = {kind: mean(1.0, each) for kind, each in ratios.items()}
-    unseen = {
-        kind: mean(TYPICAL**2, [(a - again[kind] * b) / c for a, b, c in each])
-        for kind, each in shown.items()
-    }
+    again, unseen = {}, {}
+    for kind, top in shown.items():
+        factor = max(LEAST, mean(1.0, ratios[kind]))
+        beyond = mean(TYPICAL**2, [(a - factor * b) / c for a, b, c in top])
+        if beyond < 0:
+            both = (factor + mean(1.0, [a / b for a, b, _ in top])) / 2
+            factor, beyond = max(LEAST, both), 0.0
+        again[kind], unseen[kind] = factor, beyond
     return replace(model, again=again, unseen=unseen)
 
 

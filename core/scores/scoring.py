@@ -92,7 +92,8 @@ def linear_scores(
         products = centred(products)
     found = []
     for one, mean, own in zip(folds, means, products, strict=True):
-        variance = noise.variance(one, own) + gradients.variance(mean, own)
+        law = noise.variance(one, own) + gradients.variance(mean, own)
+        variance = noise.repeated(law, own, gradients.source)
         found.append(Scores(own, np.sqrt(variance), gradients.source))
         if on_rows is not None:
             on_rows(len(found), len(folds))

@@ -17,7 +17,7 @@ from core.index.full import GradientIndex, balance
 from core.index.gpu import DeviceIndex
 from core.index.sketch import Sketch, packed_products
 from core.lenses import Lens
-from core.scores.errors import Asked, ErrorModel, Law
+from core.scores.errors import Asked, ErrorModel, Law, answer_kind
 from core.scores.method_files import MethodFile
 
 # Packing to one bit multiplies the variance of a sketched product by pi / 2.
@@ -214,7 +214,17 @@ class Noise:
         return Asked(spread, noise / folds.shape[1], relative)
 
     def variance(self, folds: Tensor, scores: np.ndarray) -> np.ndarray:
-        """Return the variance that both kinds of draws leave in scores (N,)."""
+        """Return the variance that both kinds of draws leave, by the laws, (N,)."""
         asked = self.asked(folds)
-        images = self.level, self.lengths
-        return self.model.variance(scores, asked, *images, self.kind)
+        return self.model.variance(scores, asked, self.level, self.lengths)
+
+    def repeated(self, variance: np.ndarray, scores: np.ndarray, source: str):
+        """Return what repeats make of a variance by the laws, both (N,).
+
+        Args:
+            variance: By the laws, that of a short form included.
+            scores: As shown.
+            source: Where they come from.
+        """
+        kind = answer_kind(self.kind, source)
+        return self.model.repeated(variance, scores, kind)

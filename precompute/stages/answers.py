@@ -17,6 +17,7 @@ from core.collection.store import find_collection
 from core.config import DATA_DIR
 from core.explorer.explorer import Answer, Explorer, open_explorer
 from core.lenses import Lens, stored_key, stored_lenses
+from core.scores.errors import answer_kind, question_kind
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import load_tensors, save_tensors
 
@@ -84,7 +85,7 @@ def kept_answer(
         answer = best_answer(explorer, sample, lens)
         tensors = {
             "scores": torch.from_numpy(answer.scores),
-            "standard_errors": torch.from_numpy(answer.standard_errors),
+            "standard_errors": torch.from_numpy(errors_by_laws(explorer, answer)),
         }
         save_tensors(path, tensors, value=repr(answer.value), source=answer.source)
     tensors, facts = load_tensors(path)
@@ -94,6 +95,17 @@ def kept_answer(
         float(facts["value"]),
         facts["source"],
     )
+
+
+def errors_by_laws(explorer: Explorer, answer: Answer) -> np.ndarray:
+    """Return an answer's errors (N,) as by the laws alone.
+
+    What repeats say is told whenever a stored answer is read.
+    """
+    kind = answer_kind(question_kind(answer.lens), answer.source)
+    variance = np.square(answer.standard_errors)
+    model = explorer.engine.scoring.error_model
+    return np.sqrt(model.by_laws(variance, answer.scores, kind))
 
 
 def best_answer(explorer: Explorer, sample: int, lens: Lens) -> Answer:

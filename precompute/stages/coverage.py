@@ -5,10 +5,18 @@ repeats: other draws of the query, other draws of the training gradients of thos
 and of some drawn at random. Nothing else is renewed: model, curvature and damping are
 what an error is conditioned on. The scores of a repeat are exact, so that of an answer
 by the sketch the sketch's error is tested, too. Both are centred on the random images.
+
+All answers share one set of training draws: what is shown is one realisation of their
+noise, and eighty images of eight answers are worth far fewer. So every repeat is an
+answer in its turn: it shows ten of its own, by a sketch of its own where a sketch
+answers, and is compared with the mean of the other repeats. It chooses among the images
+that some answer shows and the random ones, as others have no scores there.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +26,21 @@ from core.config import DATA_DIR, CollectionConfig
 from core.explorer.explorer import Answer, Explorer, Lens, open_explorer
 from core.measure.draws import keyed_generator
 from core.scores.error_files import errors_path, read_model, write_model
-from core.scores.errors import TOP, ErrorModel, fit_repeated, question_kind, stood
+from core.scores.errors import (
+    TOP,
+    ErrorModel,
+    answer_kind,
+    fit_repeated,
+    question_kind,
+    stood,
+)
 from precompute.machinery.progress import Bar
+from precompute.stages.errors import HELD_OUT
 from precompute.stages.repeats import Repeats
 
 RANDOM = 24  # images, drawn from all
 TESTED, FITTED = 0, 1  # halves of the samples
+FIRST_FITTED = 100  # number of the first repeat that tells errors; 0 tests them
 
 
 @dataclass(frozen=True)
@@ -35,21 +52,59 @@ class Trial:
         queries: Samples, spread over the gallery.
         repeats: Independent sets of draws, of queries and of images each.
         dims: Sketches to try beside the collection's own, in buckets.
-        first: Number of the first repeat: others have other draws.
-        half: Which half of the samples: 0 and 1 share none; None for all.
+        half: Which half of the samples: 0 and 1 share none, and no draws either; None
+            for all, with the draws of the first.
     """
 
     lenses: tuple[Lens, ...] = (Lens(), Lens(form="sketch"))  # with the gallery's draws
     queries: int = 8
     repeats: int = 2
     dims: tuple[int, ...] = ()
-    first: int = 0
     half: int | None = None
+
+    def __post_init__(self):
+        if self.repeats < 2:
+            raise ValueError(
+                f"{self.repeats} repeats do not say how far repeats scatter. Give at "
+                "least 2."
+            )
 
     @property
     def numbers(self) -> range:
-        """Return the numbers of the repeats."""
-        return range(self.first, self.first + self.repeats)
+        """Return the numbers of the repeats: other numbers, other draws."""
+        first = FIRST_FITTED if self.half == FITTED else 0
+        return range(first, first + self.repeats)
+
+
+def all_lenses(explorer: Explorer) -> tuple[Lens, ...]:
+    """Return every kind of question, answered in every way that is there.
+
+    Of the gallery's measurements all, a region and a band of noise levels: stored where
+    they are, by the sketch, and by the full index if the collection has it.
+    """
+    side, steps = explorer.config.data.image_size, explorer.num_train_timesteps
+    middle = (side // 4, side // 4, 3 * side // 4, 3 * side // 4)
+    measurements = ["loss", "elbo"]
+    if explorer.config.samples.sampler == "ddpm":  # DDIM's steps have no probability
+        measurements.append("trajectory")
+    whole = [Lens(measurement=name) for name in measurements]
+    parts = [Lens(region=middle), Lens(timesteps=(0, steps // 4))]
+    forms = ["sketch"]
+    if explorer.engine.scoring.indexed is not None:
+        forms.append("full")
+    return (
+        *whole,
+        *(replace(lens, form=form) for lens in (*whole, *parts) for form in forms),
+    )
+
+
+def thorough(explorer: Explorer, repeats: int = 4) -> Trial:
+    """Return what tells the errors of every kind of answer.
+
+    Eight samples tell, eight others test. With four repeats each that takes one core 45
+    minutes for Glyphs, 12 for Fashion-2.
+    """
+    return Trial(all_lenses(explorer), queries=16, repeats=repeats)
 
 
 def affordable(config: CollectionConfig, num_examples: int) -> Trial | None:
@@ -90,40 +145,43 @@ class Shown:
 
 
 def measure_coverage(
-    root: Path, name: str, work: Path | None = None, trial: Trial = Trial()
+    root: Path,
+    name: str,
+    work: Path | None = None,
+    plan: Callable[[Explorer], Trial] = thorough,
 ) -> dict:
     """Return how the errors of a collection stand a test by other draws; resumable.
 
     Half of the samples tell what folds do not (`ErrorModel.repeated`); the figures are
-    of the other half, with errors as told then. Both go into the file of the
-    collection's laws, if there is one.
+    of the other half and of other draws, with errors as told then. Both go into the
+    file of the collection's laws, if there is one, and at once: whoever reads it, and
+    whenever this is killed, finds all of the old or all of the new.
 
     Args:
         root: Folder of the published collections.
         name: Of the collection.
         work: Folder of unfinished work; None for `data/work`.
-        trial: What is repeated.
+        plan: Returns what is repeated.
 
     Returns:
-        By kind of answer, "top" and "all": `coverage` of 90% intervals, `ratio` of real
-        over printed error and `count`, of the ten images that answers show and of
-        random images; and what was repeated.
+        By kind of answer, "top", "turns" and "all": `coverage` of 90% intervals,
+        `ratio` of real over printed error and `count`, of the ten images that answers
+        show, of those that each repeat would show, and of random images; and what was
+        repeated.
     """
     work = work or DATA_DIR / "work"
     with closing(open_explorer(name, root)) as explorer:
-        path = errors_path(root, explorer.config)
+        path, trial = errors_path(root, explorer.config), plan(explorer)
         model = read_model(path)
+        if model is not None:
+            laws = replace(model, again={}, unseen={})
+            found, *_ = repeated(explorer, work, replace(trial, half=FITTED), laws)
+            model = fitted(found, laws)
+        found = compared(explorer, work, replace(trial, half=TESTED), model)
     if model is not None:
-        model = replace(model, again={}, unseen={})
-        write_model(path, model)  # errors by the laws alone are what is corrected
-        with closing(open_explorer(name, root)) as explorer:
-            found, *_ = repeated(explorer, work, replace(trial, half=FITTED))
-        model = fitted(found, model)
-        write_model(path, model)
-    with closing(open_explorer(name, root)) as explorer:
-        found = compared(explorer, work, replace(trial, half=TESTED))
-    if model is not None:
-        kinds = {**model.coverage.get("kinds", {}), **found["kinds"]}
+        kept = model.coverage.get("kinds", {})
+        held = {kind: kept[kind] for kind in kept if kind == HELD_OUT}
+        kinds = {**held, **found["kinds"]}
         write_model(path, replace(model, coverage={**found, "kinds": kinds}))
     return found
 
@@ -136,56 +194,63 @@ class Deviation:
         off: Shown less repeated, shape (K,).
         error: As printed, shape (K,).
         scores: As shown, shape (K,).
-        repeats: How many; their mean has an error, too.
+        beyond: Variance of the mean of the repeats, shape (K,).
     """
 
     off: np.ndarray
     error: np.ndarray
     scores: np.ndarray
-    repeats: int
+    beyond: np.ndarray
 
     @property
     def z(self) -> np.ndarray:
         """Real over printed error, shape (K,)."""
-        return self.off / (self.error * (1 + 1 / self.repeats) ** 0.5)
+        return self.off / np.sqrt(np.square(self.error) + self.beyond)
 
     @property
     def variance(self) -> np.ndarray:
-        """What repeats find, of each score; the mean of R of them has 1 / R of it."""
-        return np.square(self.off) / (1 + 1 / self.repeats)
+        """What repeats find, of each score, unbiased and so at times negative, (K,)."""
+        return np.square(self.off) - self.beyond
 
 
-Deviations = dict[str, dict[str, list[Deviation]]]  # by kind of answer; "top" and "all"
+# By kind of answer; "top" as shown, "turns" of every repeat, "all" of random images.
+Deviations = dict[str, dict[str, list[Deviation]]]
 
 
-def fitted(found: Deviations, model: ErrorModel) -> ErrorModel:
-    """Return the model of the laws alone with what repeats of exact answers say.
-
-    A sketch adds errors of its own, which would hide what is missing.
+def fitted(found: Deviations, laws: ErrorModel) -> ErrorModel:
+    """Return the model of the laws alone with what repeats say.
 
     Args:
-        found: Of `repeated`, with the errors that `model` tells.
-        model: As yet without anything from repeats.
+        found: Of `repeated`, with the errors that `laws` tell.
+        laws: Without anything from repeats.
     """
     ratios, shown = {}, {}
     for answered, parts in found.items():
-        kind, source = answered.split(", ")
-        if source == "sketch":
-            continue
+        question, source = answered.split(", ")
+        kind = answer_kind(question, source)
         for one in parts["all"]:
             ratio = np.mean(one.variance / np.square(one.error))
             ratios.setdefault(kind, []).append(float(ratio))
-        for one in parts["top"]:
+        for one in parts["turns"]:
             means = one.variance, np.square(one.error), np.square(one.scores)
             shown.setdefault(kind, []).append(tuple(float(x.mean()) for x in means))
-    return fit_repeated(model, ratios, shown)
+    return fit_repeated(laws, ratios, shown)
 
 
-def compared(explorer: Explorer, work: Path, trial: Trial) -> dict:
-    """Return the figures of `measure_coverage` for an open collection."""
-    found, repeats, among = repeated(explorer, work, trial)
+def compared(
+    explorer: Explorer, work: Path, trial: Trial, model: ErrorModel | None = None
+) -> dict:
+    """Return the figures of `measure_coverage` for an open collection.
+
+    Args:
+        explorer: The collection.
+        work: Folder of unfinished work.
+        trial: What is repeated.
+        model: Tells the errors that are tested; None for the collection's own.
+    """
+    found, repeats, among = repeated(explorer, work, trial, model)
     return {
-        "queries": len(next(iter(found.values()))["top"]),
+        "queries": len({sample for sample, _ in repeats.questions}),
         "repeats": trial.repeats,
         "kinds": {
             kind: {
@@ -200,39 +265,90 @@ def compared(explorer: Explorer, work: Path, trial: Trial) -> dict:
 
 
 def repeated(
-    explorer: Explorer, work: Path, trial: Trial
-) -> tuple[Deviations, "Repeats", list[int]]:
+    explorer: Explorer, work: Path, trial: Trial, model: ErrorModel | None = None
+) -> tuple[Deviations, Repeats, list[int]]:
     """Return how far answers are off, their repeats, and where random images are there.
 
-    "top" is of the ten images with the largest scores, "all" of random ones.
+    Arguments are those of `compared`.
     """
+    own = explorer.engine.scoring.error_model
+    model = own if model is None else model
     shown = answers_shown(explorer, trial)
     some = random_images(explorer)
     chosen = np.unique(np.concatenate([some, *(one.top for one in shown)]))
     questions = list(dict.fromkeys(one.question for one in shown))
     repeats = Repeats(explorer, work, questions, chosen, trial.dims)
     exact = np.stack([repeats.products(i) for i in Bar(trial.numbers, "repeats")])
-    place = {position: number for number, position in enumerate(chosen.tolist())}
-    among = [place[position] for position in some.tolist()]
-    mean = exact.mean(0)  # (questions, images)
-    mean = mean - mean[:, among].mean(1, keepdims=True)
+    short = np.stack([repeats.sketch_products(i) for i in trial.numbers])
+    short /= own.sketch_size
+    among = np.searchsorted(chosen, some)
     found: Deviations = {}
     for one in shown:
-        again = mean[questions.index(one.question)]
-        scores = one.answer.scores - one.answer.scores[some].mean()
-        kept = found.setdefault(kind_of(one.answer), {"top": [], "all": []})
-        for what, positions in (("top", one.top), ("all", some)):
-            places = [place[position] for position in positions.tolist()]
-            error = one.answer.standard_errors[positions]
-            kept[what].append(
-                Deviation(
-                    scores[positions] - again[places],
-                    error,
-                    one.answer.scores[positions],
-                    trial.repeats,
-                )
-            )
-    return found, repeats, among
+        place, answer = questions.index(one.question), one.answer
+        kind = answer_kind(question_kind(answer.lens), answer.source)
+        scores = answer.scores[chosen]
+        law = own.by_laws(np.square(answer.standard_errors[chosen]), scores, kind)
+        middle = answer.scores[some].mean()
+        again = turns = about(exact[:, place], among, middle)
+        if answer.source == "sketch":
+            turns = about(short[:, place], among, middle)
+        told = partial(deviation, model, kind, law)
+        kept = found.setdefault(kind_of(answer), {"top": [], "turns": [], "all": []})
+        top = np.searchsorted(chosen, one.top)
+        for number, (row, others) in enumerate(in_turn(scores, turns, again)):
+            best = np.argsort(-row)[:TOP] if number else top
+            if not number:
+                kept["top"].append(told(row, others, top))
+            kept["turns"].append(told(row, others, best))
+            kept["all"].append(told(row, others, among))
+    return found, repeats, among.tolist()
+
+
+def about(rows: np.ndarray, among: np.ndarray, middle: float) -> np.ndarray:
+    """Return scores (R, K) whose random images have the mean that is shown of them."""
+    return rows - rows[:, among].mean(1, keepdims=True) + middle
+
+
+def in_turn(
+    shown: np.ndarray, turns: np.ndarray, exact: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield scores (K,) that an answer shows, and the repeats (R', K) to hold them to.
+
+    First those that are shown; then every repeat in its turn, if two others are left to
+    say how far they scatter.
+
+    Args:
+        shown: As shown, shape (K,).
+        turns: What the repeats would show, shape (R, K).
+        exact: Of the same draws, shape (R, K).
+    """
+    yield shown, exact
+    if len(exact) > 2:
+        for number, row in enumerate(turns):
+            yield row, np.delete(exact, number, 0)
+
+
+def deviation(
+    model: ErrorModel,
+    kind: str,
+    law: np.ndarray,
+    scores: np.ndarray,
+    others: np.ndarray,
+    places: np.ndarray,
+) -> Deviation:
+    """Return how far some scores are from the mean of others, with errors as told.
+
+    Args:
+        model: Tells the errors.
+        kind: Of the answer.
+        law: Variance by the laws, shape (K,).
+        scores: Shape (K,).
+        others: Repeats of them, shape (R, K).
+        places: Which ones.
+    """
+    error = np.sqrt(model.repeated(law, scores, kind).clip(0))  # rounding may be below
+    off, beyond = scores - others.mean(0), others.var(0, ddof=1) / len(others)
+    return Deviation(off[places], error[places], scores[places], beyond[places])
 
 
 def kind_of(answer: Answer) -> str:

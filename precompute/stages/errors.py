@@ -159,15 +159,15 @@ def tell_errors(root: Path, name: str, work: Path | None = None) -> Path:
         work: Folder of unfinished work; None for `data/work`.
 
     Returns:
-        The file; that of a build which fitted its own laws is left as it is.
+        The file; one that is there is left as it is, with what repeats told since.
 
     Raises:
         LookupError: If how the training gradients' folds differed is not recorded.
     """
     explorer = open_explorer(name, root)
     path = errors_path(root, explorer.config)
-    known = read_model(path)
-    if known is not None and not known.answers:
+    if read_model(path) is not None:
+        explorer.close()
         return path
     collection, scoring = explorer.engine.collection, explorer.engine.scoring
     together = read_training_errors(

@@ -11,35 +11,13 @@ import time
 from pathlib import Path
 
 from core.config import DATA_DIR
-from core.explorer.explorer import Explorer, Lens, open_explorer
+from core.explorer.explorer import open_explorer
 from core.index.sketch import BLOCK
-from precompute.stages.coverage import TESTED, Trial, compared
+from precompute.stages.coverage import TESTED, Trial, all_lenses, compared
 from tests.benchmarks import machine
 
 QUERIES, REPEATS = 8, 10
 FACTORS = (2, 4, 8)  # sketches larger than the collection's, to say what they would buy
-
-
-def lenses(explorer: Explorer) -> tuple[Lens, ...]:
-    """Return how each query is asked."""
-    side, steps = explorer.config.data.image_size, explorer.num_train_timesteps
-    middle = (side // 4, side // 4, 3 * side // 4, 3 * side // 4)
-    measurements = ["loss", "elbo"]
-    if explorer.config.samples.sampler == "ddpm":  # DDIM's steps have no probability
-        measurements.append("trajectory")
-    whole = [Lens(measurement=name) for name in measurements]
-    parts = [Lens(region=middle), Lens(timesteps=(0, steps // 4))]
-    forms = ["sketch"]
-    if explorer.engine.scoring.indexed is not None:
-        forms.append("full")
-    return (
-        *whole,
-        *(
-            Lens(lens.method, lens.measurement, lens.timesteps, lens.region, form=form)
-            for lens in (*whole, *parts)
-            for form in forms
-        ),
-    )
 
 
 def run(
@@ -67,7 +45,7 @@ def run(
     larger = (own * factor for factor in FACTORS if own * factor < count)
     dims = (*larger, count) if sizes else ()
     # Of the samples that tell nothing of the errors that are printed.
-    trial = Trial(lenses(explorer), 2 * queries, repeats, dims, half=TESTED)
+    trial = Trial(all_lenses(explorer), 2 * queries, repeats, dims, half=TESTED)
     found = compared(explorer, work or DATA_DIR / "work", trial)
     explorer.close()
     lines = [

@@ -1,26 +1,37 @@
 """Repeats renew draws and nothing else, and errors are held against them."""
 
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
 from core.explorer.explorer import Lens, open_explorer
 from core.presets import collection_config
-from core.scores.error_files import errors_path, read_model
-from core.scores.errors import Asked, ErrorModel, Law, stood
+from core.scores.error_files import errors_path, read_model, write_model
+from core.scores.errors import ErrorModel, Law, answer_kind, question_kind, stood
+from precompute.stages import coverage
 from precompute.stages.coverage import (
     FITTED,
     TESTED,
-    Deviation,
     Trial,
     affordable,
+    all_lenses,
     answers_shown,
+    deviation,
     fitted,
+    in_turn,
     kind_of,
     measure_coverage,
+    repeated,
+    thorough,
 )
 from precompute.stages.errors import HELD_OUT
 from precompute.stages.repeats import Repeats
 from tests.conftest import linked_copy
+
+CONFIG = collection_config("glyphs", "tiny")
 
 
 @pytest.fixture
@@ -58,12 +69,14 @@ def test_what_was_found_is_kept_beside_the_collection(tiny_collection, tmp_path)
     """Of the ten that are shown and of random images, as the page Collections says."""
     (tmp_path / "copy").mkdir()
     root = linked_copy(tiny_collection, tmp_path / "copy")
-    trial = Trial(queries=4, repeats=2)
-    before = read_model(errors_path(root, collection_config("glyphs", "tiny")))
-    found = measure_coverage(root, "glyphs", tmp_path / "work", trial)
+    trial, path = Trial(queries=4, repeats=3), errors_path(root, CONFIG)
+    before = read_model(path)
+    found = measure_coverage(root, "glyphs", tmp_path / "work", lambda _: trial)
     assert set(found["kinds"]) == {"loss, exact", "loss, sketch"}
     for parts in found["kinds"].values():
-        assert parts["top"]["count"] == 2 * 10 and parts["all"]["count"] == 2 * 24
+        assert parts["top"]["count"] == 2 * 10
+        assert parts["turns"]["count"] == 4 * 2 * 10  # three repeats, and what is shown
+        assert parts["all"]["count"] == 4 * 2 * 24
         assert 0 <= parts["top"]["coverage"] <= 1 and parts["top"]["ratio"] > 0
     explorer = open_explorer("glyphs", root)
     assert set(explorer.coverage) == {HELD_OUT, "loss, exact", "loss, sketch"}
@@ -72,16 +85,65 @@ def test_what_was_found_is_kept_beside_the_collection(tiny_collection, tmp_path)
         assert again == pytest.approx(found["agreement"][form], abs=1e-5)
     explorer.close()
 
-    # What was fitted on some samples was told of the others; a second run is the same.
-    after = read_model(errors_path(root, collection_config("glyphs", "tiny")))
-    assert before.unseen == {} and set(after.unseen) == set(after.again) == {"loss"}
-    second = measure_coverage(root, "glyphs", tmp_path / "work", trial)
-    assert second["kinds"]["loss, exact"]["top"] == pytest.approx(
-        found["kinds"]["loss, exact"]["top"], rel=1e-3
-    )
-    again = read_model(errors_path(root, collection_config("glyphs", "tiny")))
+    # What was fitted on some samples was told of the others; a second run is the same,
+    # though the errors that it reads are now told by repeats.
+    after = read_model(path)
+    assert before.unseen == {}
+    assert set(after.unseen) == set(after.again) == {"loss", "loss, sketch"}
+    second = measure_coverage(root, "glyphs", tmp_path / "work", lambda _: trial)
+    for kind, parts in found["kinds"].items():
+        for what, stood_before in parts.items():
+            again = second["kinds"][kind][what]
+            assert again == pytest.approx(stood_before, rel=1e-3)
+    again = read_model(path)
     assert again.unseen == pytest.approx(after.unseen, rel=1e-3)
     assert again.again == pytest.approx(after.again, rel=1e-3)
+
+
+def test_a_killed_test_leaves_the_errors_as_they_were(
+    tiny_collection, tmp_path, monkeypatch
+):
+    """Between fit and test nothing is written; a part of the file never is."""
+    (tmp_path / "copy").mkdir()
+    root = linked_copy(tiny_collection, tmp_path / "copy")
+    path, killed = errors_path(root, CONFIG), []
+
+    def stopped(explorer, work, trial, model):
+        killed.append(model)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(coverage, "compared", stopped)
+    before = path.read_bytes()
+    trial = Trial(queries=4, repeats=2)
+    with pytest.raises(KeyboardInterrupt):
+        measure_coverage(root, "glyphs", tmp_path / "work", lambda _: trial)
+    assert killed[0].again and path.read_bytes() == before
+
+
+def test_errors_are_tested_as_they_are_printed(tiny_collection, tmp_path):
+    """What a model tells in the test is what the app prints once it is in the file."""
+    (tmp_path / "copy").mkdir()
+    root = linked_copy(tiny_collection, tmp_path / "copy")
+    told = {"loss": 2.0, "loss, sketch": 3.0}, {"loss": 0.04, "loss, sketch": 0.09}
+    path, trial = errors_path(root, CONFIG), Trial(queries=2, repeats=2)
+    laws = read_model(path)
+    model = replace(laws, again=told[0], unseen=told[1])
+    for printed, other in ((laws, model), (model, laws)):
+        write_model(path, other)
+        with closing(open_explorer("glyphs", root)) as explorer:
+            expected, *_ = repeated(explorer, tmp_path / "work", trial, printed)
+        write_model(path, printed)
+        with closing(open_explorer("glyphs", root)) as explorer:
+            found, *_ = repeated(explorer, tmp_path / "work", trial)
+            for shown in answers_shown(explorer, trial):
+                (one, *_) = found[kind_of(shown.answer)]["top"]
+                if shown.sample == min(explorer.gallery.index):
+                    errors = shown.answer.standard_errors[shown.top]
+                    np.testing.assert_allclose(one.error, errors, rtol=1e-5)
+        for kind, parts in found.items():
+            for what, each in parts.items():
+                for one, same in zip(each, expected[kind][what], strict=True):
+                    np.testing.assert_allclose(one.error, same.error, rtol=1e-4)
 
 
 def test_samples_that_are_fitted_on_are_not_tested_on(explorer):
@@ -94,51 +156,127 @@ def test_samples_that_are_fitted_on_are_not_tested_on(explorer):
     assert len({one.sample for one in answers_shown(explorer, Trial(queries=4))}) == 4
 
 
-def deviations(rng, size, spread, count, number=400):
-    """Return answers whose scores are off by a share of them, printed as a tenth."""
-    answers = []
-    for _ in range(number):
-        scores = rng.uniform(5, 10, count)
-        off = spread * size * scores * rng.normal(size=count) * (1 + 1 / 4) ** 0.5
-        answers.append(Deviation(off, size * scores, scores, 4))
-    return answers
+def test_draws_that_tell_are_not_the_draws_that_test():
+    told, tested = (
+        {*replace(Trial(repeats=100), half=half).numbers} for half in (FITTED, TESTED)
+    )
+    assert len(told) == len(tested) == 100 and not told & tested
+    with pytest.raises(ValueError, match="Give at least 2"):
+        Trial(repeats=1)
+
+
+def test_every_way_to_answer_is_asked(explorer):
+    """Three measurements, a region, a band; stored, by the sketch, by the index."""
+    kinds = [(question_kind(lens), lens.form) for lens in all_lenses(explorer)]
+    questions = {"loss", "elbo", "trajectory", "loss region", "loss band"}
+    assert {kind for kind, form in kinds if form == "sketch"} == questions
+    assert {kind for kind, form in kinds if form == "full"} == questions
+    assert {kind for kind, form in kinds if form == "auto"} == questions - {
+        "loss region",
+        "loss band",
+    }
+    assert len(kinds) == len(set(kinds)) == 13
+    assert thorough(explorer).lenses == all_lenses(explorer)
+
+
+# --- the fit ------------------------------------------------------------------------
+
+
+def estimates(rng, answers, repeats, images, sizes):
+    """Return answers' scores as shown and repeated, and how far sketched ones are off.
+
+    Noise of every estimate: the first size times its score for ten images that score
+    high, the second for the others; a sketch adds the third.
+    """
+    scores = np.where(np.arange(images) < 10, 10.0, 1.0)
+    spread = np.where(np.arange(images) < 10, 10 * sizes[0], sizes[1])
+    noise = rng.normal(size=(answers, repeats + 1, images)) * spread
+    sketch = rng.normal(size=noise.shape) * sizes[2] * spread
+    return scores + noise, scores + noise + sketch
+
+
+def found_again(rng, sizes, answers=300):
+    """Return the model that repeats tell of errors that are printed as a tenth."""
+    exact, short = estimates(rng, answers, 4, 34, sizes)
+    laws = ErrorModel(Law(1.0), Law(1.0))
+    law = np.where(np.arange(34) < 10, 1.0, 0.01)  # a tenth of each score, squared
+    found = {}
+    for kind, rows in (("loss, exact", exact), ("loss, sketch", short)):
+        kept = found[kind] = {"turns": [], "all": []}
+        for all_exact, own in zip(exact, rows, strict=True):
+            shown, turns, others = own[0], own[1:], all_exact[1:]
+            for row, rest in in_turn(shown, turns, others):
+                told = partial(deviation, laws, "loss", law, row, rest)
+                kept["turns"].append(told(np.arange(10)))
+                kept["all"].append(told(np.arange(10, 34)))
+    return fitted(found, laws)
 
 
 def test_what_folds_do_not_show_is_found_again():
     """Random images off by 0.8 of what is printed, shown ones by 1.5 of it.
 
-    Sketched answers say nothing of it: there the sketch adds an error of its own.
+    Sketched answers are off by half as much again, squared: 1.25 times the variance.
     """
-    rng = np.random.default_rng(0)
-    found = {
-        "loss, exact": {
-            "top": deviations(rng, 0.1, 1.5, 10),
-            "all": deviations(rng, 0.1, 0.8, 24),
-        },
-        "loss, sketch": {
-            "top": deviations(rng, 0.1, 9.0, 10),
-            "all": deviations(rng, 0.1, 9.0, 24),
-        },
-    }
-    model = fitted(found, ErrorModel(Law(1.0), Law(1.0)))
-    again = (4 * 1 + 400 * 0.8**2) / 404
-    assert model.again == pytest.approx({"loss": again}, rel=0.05)
-    unseen = (4 * 0.01 + 400 * (0.15**2 - again * 0.1**2)) / 404
-    assert model.unseen == pytest.approx({"loss": unseen}, rel=0.05)
+    model = found_again(np.random.default_rng(0), (0.15, 0.08, 0.5))
+    for kind, more in (("loss", 1.0), ("loss, sketch", 1.25)):
+        again = 0.8**2 * more
+        assert model.again[kind] == pytest.approx(again, rel=0.05)
+        unseen = 0.15**2 * more - again * 0.1**2
+        assert model.unseen[kind] == pytest.approx(unseen, rel=0.05)
     scores = np.array([0.0, -10.0])
     variance = model.repeated(np.array([4.0, 1.0]), scores, "loss")
-    np.testing.assert_allclose(variance, [4 * again, again + 100 * unseen], rtol=0.05)
+    np.testing.assert_allclose(variance, [4 * 0.64, 0.64 + 1.61], rtol=0.05)
+    laws = model.by_laws(variance, scores, "loss")
+    np.testing.assert_allclose(laws, [4, 1], rtol=1e-12)
+
+
+def test_shown_images_that_are_off_by_less_make_errors_smaller():
+    """Off by 0.6 of what is printed, random ones by 0.8: both tell the factor."""
+    model = found_again(np.random.default_rng(0), (0.06, 0.08, 0.5))
+    assert model.unseen == {"loss": 0, "loss, sketch": 0}
+    assert model.again["loss"] == pytest.approx((0.6**2 + 0.8**2) / 2, rel=0.05)
+
+
+def test_repeats_take_turns_against_the_others():
+    """An answer by a sketch shows its sketch's scores; two repeats are too few."""
+    rng = np.random.default_rng(0)
+    shown, short, exact = (rng.normal(size=size) for size in (5, (3, 5), (3, 5)))
+    turns = list(in_turn(shown, short, exact))
+    assert len(turns) == 4 and len(list(in_turn(shown, short[:2], exact[:2]))) == 1
+    np.testing.assert_array_equal(turns[0][0], shown)
+    np.testing.assert_array_equal(turns[0][1], exact)
+    np.testing.assert_array_equal(turns[2][0], short[1])
+    np.testing.assert_array_equal(turns[2][1], exact[[0, 2]])
 
 
 def test_a_kind_that_was_not_repeated_is_taken_for_an_average_one():
+    """Of those that were answered alike, where some were."""
     values = {"loss": 0.01, "elbo": 0.03}
+    sketched = {"loss, sketch": 0.05, "elbo, sketch": 0.07}
+    scores, one = np.array([0.0, -10.0]), np.ones(2)
     model = ErrorModel(Law(1.0), Law(1.0), again={"loss": 2.0}, unseen=values)
-    scores, none = np.array([0.0, -10.0]), np.zeros(2)
-    for kind, unseen in (("elbo", 0.03), ("loss region", 0.02)):
-        found = model.variance(scores, Asked(3.0), np.ones(2), none, kind)
-        np.testing.assert_allclose(found, [6, 6 + 100 * unseen])
+    both = replace(model, unseen={**values, **sketched})
+    for told, kind, unseen in (
+        (model, "elbo", 0.03),
+        (model, "loss region", 0.02),
+        (model, "loss, sketch", 0.0),
+        (both, "loss, projection", 0.0),
+        (both, "loss, sketch", 0.05),
+        (both, "loss band, sketch", 0.06),
+        (both, "loss band", 0.02),
+    ):
+        found = told.repeated(one, scores, kind)
+        again = 1 if ", " in kind else 2
+        np.testing.assert_allclose(found, [again, again + 100 * unseen])
     alone = ErrorModel(Law(1.0), Law(1.0))
-    assert alone.variance(scores, Asked(3.0), np.ones(2), none) == pytest.approx([3, 3])
+    np.testing.assert_array_equal(alone.repeated(one, scores, "loss"), one)
+
+
+def test_a_factor_is_told_of_the_question_and_of_what_answers_it():
+    assert answer_kind("loss region", "sketch") == "loss region, sketch"
+    assert answer_kind("loss", "projection") == "loss, projection"
+    for source in ("exact", "full index"):
+        assert answer_kind("elbo", source) == "elbo"
 
 
 def test_a_build_tests_its_errors_where_that_costs_little(tiny_explorer):

@@ -290,13 +290,17 @@ def test_errors_of_stored_answers_are_told_anew_where_the_file_says_so(tmp_path)
     for sample, method in ((4, "ekfac"), (3, "kfac")):
         assert (told.of(answer, sample, {"method": method}) == old).all()
     beyond = replace(
-        MODEL, again={"loss": 2.0}, unseen={"loss": 0.04, "elbo": 9.0}
+        MODEL,
+        again={"loss": 2.0, "loss, sketch": 5.0},
+        unseen={"loss": 0.04, "elbo": 9.0, "loss, sketch": 1.0},
     )  # twice as much, and a fifth of each score
     write_model(errors_path(tmp_path, collection_config("glyphs", "tiny")), beyond)
     told = StoredErrors(OneCollection(tmp_path / "glyphs.duckdb"))
     for sample, variance in ((3, found**2), (4, old**2)):
         again = told.of(answer, sample, {"method": "ekfac"})
         np.testing.assert_allclose(again**2, 2 * variance + 0.04 * s**2, rtol=1e-12)
+    by_sketch = told.of(replace(answer, source="sketch"), 4, {"method": "ekfac"})
+    np.testing.assert_allclose(by_sketch**2, 5 * old**2 + s**2, rtol=1e-12)
     (tmp_path / "empty").mkdir()
     untold = StoredErrors(OneCollection(tmp_path / "empty" / "glyphs.duckdb"))
     assert (untold.of(answer, 3, {"method": "ekfac"}) == old).all()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from core.model.parameters import parameter_layout
-from tests.benchmarks import cifar_gpu, peers, scale, stable_diffusion
+from tests.benchmarks import cifar_gpu, peers, question, scale, stable_diffusion
 from tests.helpers.toys import random_samples, tiny_denoiser
 
 
@@ -76,3 +76,15 @@ def test_curvlinops_is_timed_without_its_decompositions():
     layout = parameter_layout(denoiser.unet)
     assert peers.curvlinops_seconds(denoiser, layout, samples) > 0
     assert peers.curvlinops.ekfac.eigh is before
+
+
+def test_a_new_question_is_timed_by_form_and_draws(tiny_collection, monkeypatch):
+    """No gradient is kept between two: more draws take more of the cores."""
+    monkeypatch.setattr(question, "DRAWS", (8, 256))
+    monkeypatch.setattr(question, "QUERIES", 2)
+    rows = question.run("glyphs", tiny_collection)["rows"]
+    assert [(row["form"], row["draws"]) for row in rows] == [
+        (form, draws) for form in ("sketch", "full") for draws in (8, 256)
+    ]
+    for few, many in (rows[:2], rows[2:]):
+        assert 0 < few["cores"] < many["cores"]

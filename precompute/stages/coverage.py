@@ -6,17 +6,14 @@ and of some drawn at random. Nothing else is renewed: model, curvature and dampi
 what an error is conditioned on. The scores of a repeat are exact, so that of an answer
 by the sketch the sketch's error is tested, too. Both are centred on the random images.
 
-All answers share one set of training draws: what is shown is one realisation of their
-noise, and eighty images of eight answers are worth far fewer. So every repeat is an
-answer in its turn: it shows ten of its own, by a sketch of its own where a sketch
-answers, and is compared with the mean of the other repeats. It chooses among the images
-that some answer shows and the random ones, as others have no scores there.
+Half of the samples tell the errors, the other half tests them, with other draws. What
+is shown is one realisation of the training draws' noise, which raised the same images
+for many samples: what the repeats of some samples say of it holds for the others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -164,10 +161,9 @@ def measure_coverage(
         plan: Returns what is repeated.
 
     Returns:
-        By kind of answer, "top", "turns" and "all": `coverage` of 90% intervals,
-        `ratio` of real over printed error and `count`, of the ten images that answers
-        show, of those that each repeat would show, and of random images; and what was
-        repeated.
+        By kind of answer, "top" and "all": `coverage` of 90% intervals, `ratio` of real
+        over printed error and `count`, of the ten images that answers show and of
+        random images; and what was repeated.
     """
     work = work or DATA_DIR / "work"
     with closing(open_explorer(name, root)) as explorer:
@@ -213,8 +209,7 @@ class Deviation:
         return np.square(self.off) - self.beyond
 
 
-# By kind of answer; "top" as shown, "turns" of every repeat, "all" of random images.
-Deviations = dict[str, dict[str, list[Deviation]]]
+Deviations = dict[str, dict[str, list[Deviation]]]  # by kind of answer; "top" and "all"
 
 
 def fitted(found: Deviations, laws: ErrorModel) -> ErrorModel:
@@ -231,7 +226,7 @@ def fitted(found: Deviations, laws: ErrorModel) -> ErrorModel:
         for one in parts["all"]:
             ratio = np.mean(one.variance / np.square(one.error))
             ratios.setdefault(kind, []).append(float(ratio))
-        for one in parts["turns"]:
+        for one in parts["top"]:
             means = one.variance, np.square(one.error), np.square(one.scores)
             shown.setdefault(kind, []).append(tuple(float(x.mean()) for x in means))
     return fit_repeated(laws, ratios, shown)
@@ -279,76 +274,28 @@ def repeated(
     questions = list(dict.fromkeys(one.question for one in shown))
     repeats = Repeats(explorer, work, questions, chosen, trial.dims)
     exact = np.stack([repeats.products(i) for i in Bar(trial.numbers, "repeats")])
-    short = np.stack([repeats.sketch_products(i) for i in trial.numbers])
-    short /= own.sketch_size
     among = np.searchsorted(chosen, some)
+    exact -= exact[..., among].mean(-1, keepdims=True)
     found: Deviations = {}
     for one in shown:
-        place, answer = questions.index(one.question), one.answer
+        answer, others = one.answer, exact[:, questions.index(one.question)]
         kind = answer_kind(question_kind(answer.lens), answer.source)
         scores = answer.scores[chosen]
         law = own.by_laws(np.square(answer.standard_errors[chosen]), scores, kind)
-        middle = answer.scores[some].mean()
-        again = turns = about(exact[:, place], among, middle)
-        if answer.source == "sketch":
-            turns = about(short[:, place], among, middle)
-        told = partial(deviation, model, kind, law)
-        kept = found.setdefault(kind_of(answer), {"top": [], "turns": [], "all": []})
-        top = np.searchsorted(chosen, one.top)
-        for number, (row, others) in enumerate(in_turn(scores, turns, again)):
-            best = np.argsort(-row)[:TOP] if number else top
-            if not number:
-                kept["top"].append(told(row, others, top))
-            kept["turns"].append(told(row, others, best))
-            kept["all"].append(told(row, others, among))
+        off = scores - answer.scores[some].mean() - others.mean(0)
+        told = (
+            off,
+            np.sqrt(model.repeated(law, scores, kind).clip(0)),  # rounding may be below
+            scores,
+            others.var(0, ddof=1) / len(others),
+        )
+        kept = found.setdefault(kind_of(answer), {"top": [], "all": []})
+        for what, places in (
+            ("top", np.searchsorted(chosen, one.top)),
+            ("all", among),
+        ):
+            kept[what].append(Deviation(*(values[places] for values in told)))
     return found, repeats, among.tolist()
-
-
-def about(rows: np.ndarray, among: np.ndarray, middle: float) -> np.ndarray:
-    """Return scores (R, K) whose random images have the mean that is shown of them."""
-    return rows - rows[:, among].mean(1, keepdims=True) + middle
-
-
-def in_turn(
-    shown: np.ndarray, turns: np.ndarray, exact: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield scores (K,) that an answer shows, and the repeats (R', K) to hold them to.
-
-    First those that are shown; then every repeat in its turn, if two others are left to
-    say how far they scatter.
-
-    Args:
-        shown: As shown, shape (K,).
-        turns: What the repeats would show, shape (R, K).
-        exact: Of the same draws, shape (R, K).
-    """
-    yield shown, exact
-    if len(exact) > 2:
-        for number, row in enumerate(turns):
-            yield row, np.delete(exact, number, 0)
-
-
-def deviation(
-    model: ErrorModel,
-    kind: str,
-    law: np.ndarray,
-    scores: np.ndarray,
-    others: np.ndarray,
-    places: np.ndarray,
-) -> Deviation:
-    """Return how far some scores are from the mean of others, with errors as told.
-
-    Args:
-        model: Tells the errors.
-        kind: Of the answer.
-        law: Variance by the laws, shape (K,).
-        scores: Shape (K,).
-        others: Repeats of them, shape (R, K).
-        places: Which ones.
-    """
-    error = np.sqrt(model.repeated(law, scores, kind).clip(0))  # rounding may be below
-    off, beyond = scores - others.mean(0), others.var(0, ddof=1) / len(others)
-    return Deviation(off[places], error[places], scores[places], beyond[places])
 
 
 def kind_of(answer: Answer) -> str:

@@ -85,10 +85,6 @@ class Repeats:
         """Return the exact scores of a repeat, shape (Q, K)."""
         return self._repeat(number)["products"].double().numpy()
 
-    def sketch_products(self, number: int) -> np.ndarray:
-        """Return scores by a sketch of the repeat's own, uncorrected, shape (Q, K)."""
-        return self._repeat(number)[sketched(self.dims[0])].double().numpy()
-
     def _repeat(self, number: int) -> dict[str, Tensor]:
         path = self.folder / f"images-{number}.safetensors"
         if not path.exists():

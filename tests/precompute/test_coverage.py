@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,13 +14,12 @@ from precompute.stages import coverage
 from precompute.stages.coverage import (
     FITTED,
     TESTED,
+    Deviation,
     Trial,
     affordable,
     all_lenses,
     answers_shown,
-    deviation,
     fitted,
-    in_turn,
     kind_of,
     measure_coverage,
     repeated,
@@ -69,14 +67,12 @@ def test_what_was_found_is_kept_beside_the_collection(tiny_collection, tmp_path)
     """Of the ten that are shown and of random images, as the page Collections says."""
     (tmp_path / "copy").mkdir()
     root = linked_copy(tiny_collection, tmp_path / "copy")
-    trial, path = Trial(queries=4, repeats=3), errors_path(root, CONFIG)
+    trial, path = Trial(queries=4, repeats=2), errors_path(root, CONFIG)
     before = read_model(path)
     found = measure_coverage(root, "glyphs", tmp_path / "work", lambda _: trial)
     assert set(found["kinds"]) == {"loss, exact", "loss, sketch"}
     for parts in found["kinds"].values():
-        assert parts["top"]["count"] == 2 * 10
-        assert parts["turns"]["count"] == 4 * 2 * 10  # three repeats, and what is shown
-        assert parts["all"]["count"] == 4 * 2 * 24
+        assert parts["top"]["count"] == 2 * 10 and parts["all"]["count"] == 2 * 24
         assert 0 <= parts["top"]["coverage"] <= 1 and parts["top"]["ratio"] > 0
     explorer = open_explorer("glyphs", root)
     assert set(explorer.coverage) == {HELD_OUT, "loss, exact", "loss, sketch"}
@@ -182,42 +178,40 @@ def test_every_way_to_answer_is_asked(explorer):
 # --- the fit ------------------------------------------------------------------------
 
 
-def estimates(rng, answers, repeats, images, sizes):
-    """Return answers' scores as shown and repeated, and how far sketched ones are off.
+def deviations(rng, sizes, more, answers=400):
+    """Return how far answers are off whose errors are printed as a tenth.
 
-    Noise of every estimate: the first size times its score for ten images that score
-    high, the second for the others; a sketch adds the third.
+    Noise is a share of the score, `sizes` of shown and of random images; the answers'
+    own variance is `more` times that of each of four repeats.
     """
-    scores = np.where(np.arange(images) < 10, 10.0, 1.0)
-    spread = np.where(np.arange(images) < 10, 10 * sizes[0], sizes[1])
-    noise = rng.normal(size=(answers, repeats + 1, images)) * spread
-    sketch = rng.normal(size=noise.shape) * sizes[2] * spread
-    return scores + noise, scores + noise + sketch
-
-
-def found_again(rng, sizes, answers=300):
-    """Return the model that repeats tell of errors that are printed as a tenth."""
-    exact, short = estimates(rng, answers, 4, 34, sizes)
-    laws = ErrorModel(Law(1.0), Law(1.0))
-    law = np.where(np.arange(34) < 10, 1.0, 0.01)  # a tenth of each score, squared
     found = {}
-    for kind, rows in (("loss, exact", exact), ("loss, sketch", short)):
-        kept = found[kind] = {"turns": [], "all": []}
-        for all_exact, own in zip(exact, rows, strict=True):
-            shown, turns, others = own[0], own[1:], all_exact[1:]
-            for row, rest in in_turn(shown, turns, others):
-                told = partial(deviation, laws, "loss", law, row, rest)
-                kept["turns"].append(told(np.arange(10)))
-                kept["all"].append(told(np.arange(10, 34)))
-    return fitted(found, laws)
+    for what, size, count in (("top", sizes[0], 10), ("all", sizes[1], 24)):
+        found[what] = []
+        for _ in range(answers):
+            scores = rng.uniform(5, 10, count)
+            others = size * scores * rng.normal(size=(4, count))
+            own = more**0.5 * size * scores * rng.normal(size=count)
+            off, beyond = own - others.mean(0), others.var(0, ddof=1) / 4
+            found[what].append(Deviation(off, 0.1 * scores, scores, beyond))
+    return found
+
+
+def found_again(sizes):
+    """Return the model that repeats tell of them, exact and by a sketch."""
+    rng = np.random.default_rng(0)
+    found = {
+        "loss, full index": deviations(rng, sizes, 1.0),
+        "loss, sketch": deviations(rng, sizes, 1.25),
+    }
+    return fitted(found, ErrorModel(Law(1.0), Law(1.0)))
 
 
 def test_what_folds_do_not_show_is_found_again():
     """Random images off by 0.8 of what is printed, shown ones by 1.5 of it.
 
-    Sketched answers are off by half as much again, squared: 1.25 times the variance.
+    Sketched answers have 1.25 times the variance, and factors of their own.
     """
-    model = found_again(np.random.default_rng(0), (0.15, 0.08, 0.5))
+    model = found_again((0.15, 0.08))
     for kind, more in (("loss", 1.0), ("loss, sketch", 1.25)):
         again = 0.8**2 * more
         assert model.again[kind] == pytest.approx(again, rel=0.05)
@@ -232,21 +226,20 @@ def test_what_folds_do_not_show_is_found_again():
 
 def test_shown_images_that_are_off_by_less_make_errors_smaller():
     """Off by 0.6 of what is printed, random ones by 0.8: both tell the factor."""
-    model = found_again(np.random.default_rng(0), (0.06, 0.08, 0.5))
+    model = found_again((0.06, 0.08))
     assert model.unseen == {"loss": 0, "loss, sketch": 0}
     assert model.again["loss"] == pytest.approx((0.6**2 + 0.8**2) / 2, rel=0.05)
 
 
-def test_repeats_take_turns_against_the_others():
-    """An answer by a sketch shows its sketch's scores; two repeats are too few."""
-    rng = np.random.default_rng(0)
-    shown, short, exact = (rng.normal(size=size) for size in (5, (3, 5), (3, 5)))
-    turns = list(in_turn(shown, short, exact))
-    assert len(turns) == 4 and len(list(in_turn(shown, short[:2], exact[:2]))) == 1
-    np.testing.assert_array_equal(turns[0][0], shown)
-    np.testing.assert_array_equal(turns[0][1], exact)
-    np.testing.assert_array_equal(turns[2][0], short[1])
-    np.testing.assert_array_equal(turns[2][1], exact[[0, 2]])
+def test_deviates_have_the_variance_of_the_repeats_taken_off():
+    """However few repeats: z of a right error has size one, and is covered in 90%."""
+    parts = deviations(np.random.default_rng(0), (0.1, 0.1), 1.0)
+    for each in parts.values():
+        found = stood(np.concatenate([one.z for one in each]))
+        assert found["ratio"] == pytest.approx(1, abs=0.03)
+        assert found["coverage"] == pytest.approx(0.9, abs=0.015)
+        ratios = [one.variance / one.error**2 for one in each]
+        assert np.mean(ratios) == pytest.approx(1, abs=0.05)
 
 
 def test_a_kind_that_was_not_repeated_is_taken_for_an_average_one():

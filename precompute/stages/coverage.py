@@ -99,7 +99,7 @@ def thorough(explorer: Explorer, repeats: int = 4) -> Trial:
     """Return what tells the errors of every kind of answer.
 
     Eight samples tell, eight others test. With four repeats each that takes one core 45
-    minutes for Glyphs, 12 for Fashion-2.
+    minutes for Glyphs, 15 for Fashion-2.
     """
     return Trial(all_lenses(explorer), queries=16, repeats=repeats)
 

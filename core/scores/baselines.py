@@ -51,13 +51,18 @@ def relative(values: np.ndarray, norms: np.ndarray) -> np.ndarray:
 
 
 def mean_eigenvalue(features: Tensor) -> float:
-    """Return the mean eigenvalue of the projected Fisher Phi^T Phi / N.
+    """Return the mean of those eigenvalues of Phi^T Phi / N that are not zero by rank.
+
+    With more features than examples the others are zero however large the gradients,
+    and a mean over all would fall with every feature more: on Fashion-2 a tenth of it
+    ranks with LDS 0.10 at 32,768 features, a tenth of this with 0.15.
 
     Summed by numpy in float64: the order of torch's sums depends on its threads, and
     the evidence names this number to the last digit.
     """
     values = features.cpu().numpy()
-    return float(np.einsum("nk,nk->", values, values, dtype=np.float64) / values.size)
+    total = np.einsum("nk,nk->", values, values, dtype=np.float64)
+    return float(total / (len(values) * min(values.shape)))
 
 
 def trak_damping(features: Tensor) -> float:

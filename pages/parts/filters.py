@@ -10,6 +10,7 @@ from core.explorer import filters, groups
 from core.explorer.explorer import Explorer
 from core.explorer.filters import Matches
 from pages.parts import link, pickers
+from pages.parts.ties import tie
 from pages.parts.words import column_name, sentence, text
 
 MOST_VALUES = 400  # of a column that is offered; with more, searching is easier
@@ -98,32 +99,31 @@ def found_images(
 
 def show_controls(explorer: Explorer, facets: filters.Facets, words: str) -> None:
     """Show the words and one choice of values per column."""
-    st.session_state.filter_words = words
     st.text_input(
         "What it shows",
-        key="filter_words",
         max_chars=100,
         placeholder="for instance: cat",
         help=f"The {filters.num_nearest(explorer.num_examples)} training pictures that "
         "CLIP finds nearest to the words",
-        on_change=lambda: link.set_choice(
-            "words", st.session_state.filter_words.strip() or None
+        **tie(
+            "filter_words",
+            words,
+            lambda typed: link.set_choice("words", typed.strip() or None),
+            str.strip,
         ),
     )
     for place, column in enumerate(offered(explorer)):
-        key = f"filter_{place}"  # a column's name may be any text
-        st.session_state[key] = list(facets.get(column, ()))
 
-        def take(column=column, key=key) -> None:
-            wanted = {**facets, column: tuple(st.session_state[key])}
+        def take(chosen: list[str], column=column) -> None:
+            wanted = {**facets, column: tuple(chosen)}
             link.set_choice("only", filters.write_facets(wanted) or None)
 
         values = sorted(explorer.examples.table[column].astype(str).unique())
         st.multiselect(
             text(column_name(explorer.name, column)),
             values,
-            key=key,
             placeholder="any",
             help="Only pictures with one of these",
-            on_change=take,
+            # A column's name may be any text, so its place names the widget.
+            **tie(f"filter_{place}", list(facets.get(column, ())), take),
         )

@@ -14,6 +14,7 @@ from core import columns
 from core.explorer import groups
 from core.explorer.explorer import Answer, Explorer, Query
 from pages.parts import components, image_map, pickers
+from pages.parts.ties import tie
 from pages.parts.words import column_name
 
 WAYS = {
@@ -170,30 +171,30 @@ def choose_value(explorer: Explorer, query: Query, code: str) -> None:
     counts = counts.sort_index()
     if value not in counts.index:  # nothing is left out yet, so nothing is chosen
         value = None
-    st.session_state.group_column, st.session_state.group_value = column, value
 
-    def take_column() -> None:
-        chosen = st.session_state.group_column
+    def take_column(chosen: str) -> None:
         choose(value_code(chosen, usual_value(explorer, chosen, query)))
+
+    def take_value(chosen: str | None) -> None:
+        if chosen is not None:  # cleared: the group stays as it is
+            choose(value_code(column, chosen))
 
     left, right = st.columns(2)
     left.selectbox(
         "Label",
         offered,
-        key="group_column",
         format_func=lambda column: column_name(explorer.name, column),
         help="What is known of every training picture",
-        on_change=take_column,
+        **tie("group_column", column, take_column),
     )
     right.selectbox(
         "Value",
         list(counts.index),
         index=None,
         placeholder="Choose one",
-        key="group_value",
         format_func=lambda name: f"{name} · {counts[name]:,}",
         help="All pictures with this value are left out; the number is how many",
-        on_change=lambda: choose(value_code(column, st.session_state.group_value)),
+        **tie("group_value", value, take_value),
     )
 
 
@@ -249,15 +250,13 @@ def choose_by_hand(explorer: Explorer, answer: Answer | None, code: str) -> None
     """Show a list of numbers, and pictures that a click puts into it."""
     table = explorer.examples.table
     picked = code.removeprefix("ids:") if code.startswith("ids:") else ""
-    st.session_state.group_ids = picked
     st.text_area(
         "Numbers of training pictures",
-        key="group_ids",
         height=80,
         placeholder="for instance: 12, 40-52, 977",
         help="Paste numbers from a table, or click pictures below. Every details "
         "window says its picture’s number.",
-        on_change=lambda: choose(f"ids:{st.session_state.group_ids}"),
+        **tie("group_ids", picked, lambda numbers: choose(f"ids:{numbers}")),
     )
     if answer is None:
         return

@@ -17,6 +17,7 @@ from core.lenses import Lens, check_lens, lens_title
 from core.measurements import MEASUREMENTS
 from core.methods import METHODS, has_timesteps, measures
 from pages.parts import waiting
+from pages.parts.ties import tie
 from pages.parts.words import sentence, text
 
 MAX_COLUMNS = 4
@@ -135,18 +136,18 @@ def show_presets(explorer: Explorer) -> DeltaGenerator:
     """Show the presets, and a button for one more column; return their row."""
     offered = presets(explorer)
     names = {codes_of(lenses): name for name, lenses in offered.items()}
-    st.session_state.preset = names.get(st.session_state.lenses)
     row = st.container(horizontal=True, vertical_alignment="bottom")
     with row:
         st.pills(
             "Compare",
             list(offered),
-            key="preset",
             wrap=True,
             help="Sets of columns that tell a story. Each column can be changed by "
             "itself: open its title.",
-            on_change=lambda: (
-                st.session_state.preset and choose(offered[st.session_state.preset])
+            **tie(
+                "preset",
+                names.get(st.session_state.lenses),
+                lambda name: name and choose(offered[name]),
             ),
         )
         st.button(
@@ -202,6 +203,7 @@ def show_controls(explorer: Explorer, lenses: list[Lens], place: int) -> None:
         f"**{text(name)}**",
         type="tertiary",
         help="Change the method, the measurement or the noise levels of this column",
+        key=f"controls_{place}",  # stays open while its title changes
         wrap=True,
     ):
         show_choices(explorer, lenses, place)
@@ -223,6 +225,7 @@ def show_first(explorer: Explorer, lenses: list[Lens]) -> None:
         type="tertiary",
         help="Change the method, the measurement or the noise levels; they are those "
         "of the first column on Explore",
+        key="controls",
     ):
         show_choices(explorer, lenses, 0)
 
@@ -248,15 +251,16 @@ def show_method_choice(explorer: Explorer, lenses: list[Lens], place: int) -> No
     chosen = lenses[place].method
     ready = ready_methods(explorer)
     ready += [] if chosen in ready else [chosen]
-    key = f"method_{place}"
-    st.session_state[key] = chosen
     st.selectbox(
         "Method",
         ready,
-        key=key,
         format_func=lambda name: METHODS[name].title,
         help="How the training pictures are scored",
-        on_change=lambda: change(lenses, place, method=st.session_state[key]),
+        **tie(
+            f"method_{place}",
+            chosen,
+            lambda method: change(lenses, place, method=method),
+        ),
     )
     st.caption(text(METHODS[chosen].meaning))
     if len(ready) < len(METHODS):
@@ -266,15 +270,16 @@ def show_method_choice(explorer: Explorer, lenses: list[Lens], place: int) -> No
 
 def show_measurement_choice(lenses: list[Lens], place: int) -> None:
     """Show the choice of what the change is of."""
-    key = f"measurement_{place}"
-    st.session_state[key] = lenses[place].measurement
     st.selectbox(
         "Measurement",
         [name for name, facts in MEASUREMENTS.items() if facts.attributable],
-        key=key,
         format_func=lambda name: MEASUREMENTS[name].title,
         help="What would change if a training picture were removed",
-        on_change=lambda: change(lenses, place, measurement=st.session_state[key]),
+        **tie(
+            f"measurement_{place}",
+            lenses[place].measurement,
+            lambda measurement: change(lenses, place, measurement=measurement),
+        ),
     )
     st.caption(text(MEASUREMENTS[lenses[place].measurement].meaning))
 
@@ -282,11 +287,9 @@ def show_measurement_choice(lenses: list[Lens], place: int) -> None:
 def show_timestep_choice(explorer: Explorer, lenses: list[Lens], place: int) -> None:
     """Show the choice of noise levels."""
     whole = (0, explorer.num_train_timesteps)
-    key = f"timesteps_{place}"
-    st.session_state[key] = lenses[place].timesteps or whole
 
-    def take() -> None:
-        low, high = st.session_state[key]
+    def take(levels: tuple[int, int]) -> None:
+        low, high = levels
         if low < high:
             chosen = None if (low, high) == whole else (low, high)
             change(lenses, place, timesteps=chosen)
@@ -294,10 +297,9 @@ def show_timestep_choice(explorer: Explorer, lenses: list[Lens], place: int) -> 
     st.slider(
         "Noise levels",
         *whole,
-        key=key,
         step=max(whole[1] // 100, 1),
         help="Low levels are about detail, high levels about structure. The part "
         "counts as it does in the whole, so parts add up.",
-        on_change=take,
+        **tie(f"timesteps_{place}", lenses[place].timesteps or whole, take),
     )
     st.caption("left: detail · right: structure")

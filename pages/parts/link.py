@@ -20,6 +20,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from core.explorer.explorer import Explorer
 from pages.parts import waiting
+from pages.parts.ties import tie
 from pages.parts.words import text
 
 # The ways to name a picture, in the order in which they are offered.
@@ -297,11 +298,8 @@ def bind(
                 f"{', '.join(map(shortened, named))}; the default is shown."
             )
         )
-    widget = f"{key}_choice"
-    st.session_state[widget] = named.get(wanted, usual)
 
-    def take() -> None:
-        chosen = st.session_state[widget]
+    def take(chosen: Any) -> None:
         set_choice(key, None if chosen == usual else name(chosen))
 
-    return {"key": widget, "on_change": take}
+    return tie(f"{key}_choice", named.get(wanted, usual), take)

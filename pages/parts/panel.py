@@ -13,6 +13,7 @@ from core.files import images
 from core.lenses import check_region, parse_region
 from pages.parts import components, link, pickers, shared
 from pages.parts.link import ask_about, change_view
+from pages.parts.ties import tie
 from pages.parts.views import find_query
 from pages.parts.words import heading, sentence, text
 
@@ -113,11 +114,15 @@ def show_region_controls(
     """Say which part of the picture is asked about, with sliders to change it."""
     width, height = size
     x0, y0, x1, y1 = region or (0, 0, width, height)
-    st.session_state.across, st.session_state.down = (x0, x1), (y0, y1)
+
+    def take(across: tuple[int, int], down: tuple[int, int]) -> None:
+        region_from_sliders(size, across, down)
+
     label = "Asked about: a part" if region else "Part of it"
     with st.popover(
         label,
         icon=":material/crop:",
+        key="part",  # stays open while its label changes
         help="Ask about one part of the picture only. With a mouse, drag a box on "
         "the picture; the sliders do the same.",
     ):
@@ -125,19 +130,15 @@ def show_region_controls(
             "From left to right",
             0,
             width,
-            key="across",
-            on_change=region_from_sliders,
-            args=(size,),
             help="Columns of pixels that are asked about",
+            **tie("across", (x0, x1), lambda across: take(across, (y0, y1))),
         )
         st.slider(
             "From top to bottom",
             0,
             height,
-            key="down",
-            on_change=region_from_sliders,
-            args=(size,),
             help="Rows of pixels that are asked about",
+            **tie("down", (y0, y1), lambda down: take((x0, x1), down)),
         )
     if region:
         st.button(
@@ -149,9 +150,11 @@ def show_region_controls(
         )
 
 
-def region_from_sliders(size: tuple[int, int]) -> None:
+def region_from_sliders(
+    size: tuple[int, int], across: tuple[int, int], down: tuple[int, int]
+) -> None:
     """Ask about the box that the sliders say, if it has any pixels."""
-    (x0, x1), (y0, y1) = st.session_state.across, st.session_state.down
+    (x0, x1), (y0, y1) = across, down
     if x0 == x1 or y0 == y1:
         return
     whole = (x0, y0, x1, y1) == (0, 0, *size)
@@ -195,12 +198,12 @@ def show_link() -> None:
 
 def offer_inversion(explorer: Explorer, query: Query) -> None:
     """Offer approximate sampling steps for a picture that the model did not draw."""
-    st.session_state.inverted = query.inverted
     st.toggle(
         "Approximate drawing steps",
-        key="inverted",
         help=text(explorer.trajectory_note(query)),
-        on_change=lambda: change_view(
-            inverted="1" if st.session_state.inverted else None
+        **tie(
+            "inverted",
+            query.inverted,
+            lambda wanted: change_view(inverted="1" if wanted else None),
         ),
     )

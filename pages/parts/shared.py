@@ -8,6 +8,7 @@ import streamlit as st
 from core.config import DATA_DIR
 from core.explorer.explorer import Explorer, list_collections, open_explorer
 from pages.parts import link, story
+from pages.parts.ties import tie
 from pages.parts.words import sentence, text
 
 HERE = Path(__file__).parent
@@ -80,15 +81,12 @@ def choose_collection() -> None:
         # A link may name what is not here; the page then says so.
         st.session_state.collection = wanted if wanted in names else None
         st.session_state.missing = wanted and link.shortened(wanted)
-    # The widget's own value does not survive every change of the page.
-    st.session_state.collection_choice = st.session_state.collection
     st.sidebar.selectbox(
         "Collection",
         names,
         index=None,
-        key="collection_choice",
         help="The model and its training pictures that all pages are about",
-        on_change=_take_collection,
+        **tie("collection_choice", st.session_state.collection, _take_collection),
     )
 
 
@@ -97,10 +95,10 @@ def _preferred(names: list[str]) -> str | None:
     return "glyphs" if "glyphs" in names else next(iter(names), None)
 
 
-def _take_collection() -> None:
+def _take_collection(name: str | None) -> None:
     """Show another collection; what belongs to the one before is dropped."""
-    if st.session_state.collection_choice is not None:
-        st.session_state.collection = st.session_state.collection_choice
+    if name is not None:
+        st.session_state.collection = name
         link.forget()
 
 

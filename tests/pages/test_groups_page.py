@@ -13,6 +13,7 @@ from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
     address,
     app_runs_first,
     open_app,
+    tied,
     wait_for_jobs,
     words,
 )
@@ -154,7 +155,7 @@ def test_every_way_to_choose_writes_the_link(tiny_collection, monkeypatch):
     assert address(app)["group"] == f"ids:{ids[0]}, {ids[3]}"
     # Back at the labels, what they show is what is left out.
     app.segmented_control(key="group_way").set_value("value").run()
-    shown_value = app.selectbox(key="group_value").value
+    shown_value = tied(app.selectbox, "group_value").value
     assert address(app)["group"] == f"value:subgroup:{shown_value}"
     assert not app.exception
 

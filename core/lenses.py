@@ -33,7 +33,7 @@ class Lens:
         timesteps: Half-open range [a, b) of timesteps whose contribution to the
             measurement is asked about; None means all.
         region: Box x0, y0, x1, y1 in image pixels, half-open, whose part of the
-            measurement is asked about; None means the whole picture.
+            measurement is asked about; None means the whole image.
         num_draws: Monte Carlo draws of the query gradient.
         damping: Added to the GGN; None means the collection's own.
         form: The gradients to score with: "full" index, "sketch", or "auto": the stored
@@ -93,7 +93,7 @@ def lens_notes(lens: Lens) -> list[str]:
     if not has_timesteps(lens.method):
         if lens.timesteps or lens.region:
             notes.append(
-                f"{method.title} compares whole pictures: timesteps and region change "
+                f"{method.title} compares whole images: timesteps and region change "
                 "nothing."
             )
         return notes
@@ -147,7 +147,7 @@ def check_lens(lens: Lens, num_train_timesteps: int, image_size: int) -> None:
     Args:
         lens: What was asked.
         num_train_timesteps: T.
-        image_size: Side of the pictures, in pixels.
+        image_size: Side of the images, in pixels.
 
     Raises:
         ValueError: If it makes none; the message says what would.
@@ -217,7 +217,7 @@ def check_timesteps(
 
 
 def check_region(region: tuple[int, int, int, int] | None, image_size: int) -> None:
-    """Refuse a box that is empty or leaves the picture.
+    """Refuse a box that is empty or leaves the image.
 
     Raises:
         ValueError: If the box does.
@@ -227,7 +227,7 @@ def check_region(region: tuple[int, int, int, int] | None, image_size: int) -> N
     x0, y0, x1, y1 = region
     if not (0 <= x0 < x1 <= image_size and 0 <= y0 < y1 <= image_size):
         raise ValueError(
-            f"The region {x0},{y0},{x1},{y1} is not a box inside the picture of "
+            f"The region {x0},{y0},{x1},{y1} is not a box inside the image of "
             f"{image_size}x{image_size} pixels. Give left, top, right, bottom with "
             "left before right and top above bottom."
         )

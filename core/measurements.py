@@ -14,8 +14,8 @@ class Measurement:
     Attributes:
         title: Its one name, everywhere.
         unit: Of the value, in words.
-        meaning: What it says about a picture, in plain words.
-        cost: What to call the value, which rises as a picture gets less likely, inside
+        meaning: What it says about an image, in plain words.
+        cost: What to call the value, which rises as an image gets less likely, inside
             a sentence. Of a bound or a probability it is the negative.
         costs: The function that computes it; its arguments depend on `over`.
         over: "draws": a mean over timesteps and noise, of `costs(denoiser, x_0, label,
@@ -45,7 +45,7 @@ class Measurement:
 
     @property
     def attributable(self) -> bool:
-        """Whether training pictures can be scored for it, by its gradient."""
+        """Whether training images can be scored for it, by its gradient."""
         return self.over != "image"
 
 
@@ -53,7 +53,7 @@ MEASUREMENTS = {
     "loss": Measurement(
         "Training loss",
         "squared error",
-        "How hard the picture is for the model, as it was trained to see it.",
+        "How hard the image is for the model, as it was trained to see it.",
         "training loss",
         "core.measure.costs:loss",
         weights="core.measure.costs:loss_weights",
@@ -62,7 +62,7 @@ MEASUREMENTS = {
     "noise-loss": Measurement(
         "Noise loss",
         "squared error of the noise",
-        "How badly the model guesses the noise that was added to the picture.",
+        "How badly the model guesses the noise that was added to the image.",
         "noise loss",
         "core.measure.costs:noise_loss",
         weights="core.measure.costs:even_weights",
@@ -70,7 +70,7 @@ MEASUREMENTS = {
     "elbo": Measurement(
         "ELBO",
         "nats",
-        "A bound on how unlikely the picture is under the model; fine detail counts "
+        "A bound on how unlikely the image is under the model; fine detail counts "
         "most.",
         "negative ELBO",
         "core.measure.costs:elbo",
@@ -82,7 +82,7 @@ MEASUREMENTS = {
     "trajectory": Measurement(
         "Sampling trajectory",
         "nats",
-        "How unlikely the exact steps are in which the picture was drawn.",
+        "How unlikely the exact steps are in which the image was drawn.",
         "negative log-probability of its sampling steps",
         "core.measure.trajectory:path_costs",
         over="steps",
@@ -90,8 +90,8 @@ MEASUREMENTS = {
     "log-probability": Measurement(
         "Log-probability",
         "nats",
-        "How unlikely the picture is under the model, exact up to a random trace, "
-        "whose error is its ±; too slow to score training pictures with.",
+        "How unlikely the image is under the model, exact up to a random trace, "
+        "whose error is its ±; too slow to score training images with.",
         "negative log-probability",
         "core.measure.likelihood:probability_cost",
         over="image",
@@ -118,7 +118,7 @@ def check_measurement(measurement: str) -> None:
 
 
 def check_attributable(measurement: str) -> None:
-    """Refuse to score training pictures for a measurement that is a value only.
+    """Refuse to score training images for a measurement that is a value only.
 
     Raises:
         ValueError: If the measurement has no gradient; the message lists those with.
@@ -126,6 +126,6 @@ def check_attributable(measurement: str) -> None:
     if not MEASUREMENTS[measurement].attributable:
         others = [name for name, facts in MEASUREMENTS.items() if facts.attributable]
         raise ValueError(
-            f"The measurement '{measurement}' gives a value for a picture but no "
-            f"scores of training pictures. Choose one of {', '.join(others)}."
+            f"The measurement '{measurement}' gives a value for an image but no "
+            f"scores of training images. Choose one of {', '.join(others)}."
         )

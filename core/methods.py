@@ -36,7 +36,7 @@ class Method:
         title: Its one name, everywhere.
         kind: "influence": a score is a predicted change of the measurement on removal,
             times N; "attribution": only the order and the sign count; "similarity":
-            what is alike, not what caused the picture.
+            what is alike, not what caused the image.
         meaning: What a large number means, in plain words.
         paper: Where it comes from.
         reads: "gradients": inner products with training gradients, of the full index or
@@ -82,9 +82,7 @@ class Method:
 
 
 _PAPER = "Mlodozeniec et al. 2025"
-_CHANGE = (
-    "How much worse the model would do on this picture without the training picture"
-)
+_CHANGE = "How much worse the model would do on this image without the training image"
 
 
 def _own(costs: str, over: str = "draws") -> Measurement:
@@ -103,7 +101,7 @@ def _likeness(title: str, how: str, paper: str, scores: str, array: str | None =
     return Method(
         title,
         "similarity",
-        f"How alike the two pictures {how}; 1 is the same.",
+        f"How alike the two images {how}; 1 is the same.",
         paper,
         reads="images",
         scores=f"core.engine.similarity:{scores}",
@@ -125,7 +123,7 @@ METHODS = {
     ),
     "kfac": _influence(
         "K-FAC influence",
-        "with a coarser picture of the loss surface than EK-FAC",
+        "with a coarser image of the loss surface than EK-FAC",
         "; Martens and Grosse 2015",
         "kfac",
     ),
@@ -167,8 +165,8 @@ METHODS = {
     "relatif": Method(
         "RelatIF",
         "attribution",
-        "Influence per unit of influence on everything: favours pictures that matter "
-        "for this one in particular over pictures that matter for all.",
+        "Influence per unit of influence on everything: favours images that matter "
+        "for this one in particular over images that matter for all.",
         "Barshan et al. 2020",
         scores="core.scores.by_method:relatif",
         preconditioner="ekfac",
@@ -177,7 +175,7 @@ METHODS = {
     "gradient": Method(
         "Gradient product",
         "attribution",
-        "How far a training step on the picture would also improve this one; curvature "
+        "How far a training step on the image would also improve this one; curvature "
         "is left out.",
         "Charpiat et al. 2019",
         file="trak",
@@ -187,7 +185,7 @@ METHODS = {
     "cosine": Method(
         "Gradient cosine",
         "attribution",
-        "How alike the directions are in which the two pictures push the model; 1 is "
+        "How alike the directions are in which the two images push the model; 1 is "
         "the same direction.",
         "Charpiat et al. 2019",
         scores="core.scores.by_method:cosine",
@@ -224,7 +222,7 @@ METHODS = {
     "journey-trak": Method(
         "Journey-TRAK",
         "attribution",
-        "TRAK added up over the steps in which the picture was drawn; the order "
+        "TRAK added up over the steps in which the image was drawn; the order "
         "counts, not the size.",
         "Georgiev et al. 2023",
         reads="steps",
@@ -248,8 +246,8 @@ METHODS = {
     "das": Method(
         "Diffusion attribution score",
         "attribution",
-        "How far the model's output for this picture would move without the training "
-        "picture; the order counts, not the size.",
+        "How far the model's output for this image would move without the training "
+        "image; the order counts, not the size.",
         "Lin et al. 2024",
         reads="features",
         scores="core.scores.by_method:das",
@@ -276,8 +274,8 @@ METHODS = {
     "patches": Method(
         "Patches",
         "similarity",
-        "The share of this picture's patches that the best copy of patches would take "
-        "from the training picture; all shares add up to 1.",
+        "The share of this image's patches that the best copy of patches would take "
+        "from the training image; all shares add up to 1.",
         "Zhao et al. 2026",
         reads="images",
         scores="core.engine.similarity:by_patches",

@@ -48,7 +48,7 @@ def value_table(values: dict, name: str) -> None:
 def show_contents(explorer: Explorer) -> None:
     """Show what the collection holds, in numbers."""
     numbers = [
-        ("Training pictures", f"{explorer.num_examples:,}"),
+        ("Training images", f"{explorer.num_examples:,}"),
         *(
             (
                 text(several_of(explorer.name, column)),
@@ -133,7 +133,7 @@ def show_quality(explorer: Explorer) -> None:
     draws = explorer.provenance["settings"]["gradients"]["num_draws"]
     if quality.get("draws_for_90") is not None:
         st.caption(
-            f"Each training picture was measured with {draws} draws; "
+            f"Each training image was measured with {draws} draws; "
             f"{quality['draws_for_90']:.0f} would make the order agree to 0.90."
         )
 
@@ -172,25 +172,25 @@ def show_fidelity(explorer: Explorer) -> None:
     facts = fidelity["facts"]
     at = f"{facts['stored_at_relative_damping']:g}"
     st.caption(
-        f"Ways to store a training gradient, measured on {facts['examples']} pictures "
+        f"Ways to store a training gradient, measured on {facts['examples']} images "
         f"and {facts['queries']} samples: agreement (Spearman) with scores that were "
         "not compressed, and how many of the first ten stay."
     )
     shown = [row for row in fidelity["rows"] if row["bytes_per_query"] is None]
     frame = pd.DataFrame({
         "format": [format_words(row) for row in shown],
-        "kB a picture": [row["bytes_per_example"] / 1000 for row in shown],
+        "kB an image": [row["bytes_per_example"] / 1000 for row in shown],
         "agreement": [row["spearman"][at] for row in shown],
         "first ten": [10 * row["top_ten"][at] for row in shown],
         "ms to ask": [1000 * row["seconds_per_query"] for row in shown],
     })
     st.dataframe(
-        frame.sort_values("kB a picture", ascending=False),
+        frame.sort_values("kB an image", ascending=False),
         hide_index=True,
         width="stretch",
         height=420,
         column_config={
-            "kB a picture": st.column_config.NumberColumn(format="%.1f"),
+            "kB an image": st.column_config.NumberColumn(format="%.1f"),
             "agreement": st.column_config.ProgressColumn(
                 "agreement", format="%.3f", min_value=0, max_value=1
             ),
@@ -215,7 +215,7 @@ def show_art(explorer: Explorer) -> None:
     table = explorer.examples.table
     if "license" in table.columns:
         counts = table["license"].value_counts()
-        words = (f"{text(name)}: {count:,} pictures" for name, count in counts.items())
+        words = (f"{text(name)}: {count:,} images" for name, count in counts.items())
         st.caption(" · ".join(words))
     notice = DATA_DIR / "NOTICE.md"
     if notice.exists():
@@ -248,14 +248,14 @@ def show_making(explorer: Explorer) -> None:
 
 # What to type, by what somebody has.
 WAYS = {
-    "pictures": (
+    "images": (
         "Says what lies at a path, then trains a model on it and makes a collection. A "
-        "folder of pictures, CIFAR, ArtBench, MNIST, Hugging Face or parquet.",
+        "folder of images, CIFAR, ArtBench, MNIST, Hugging Face or parquet.",
         "python -m precompute inspect-data PATH\n"
         "python -m precompute build --collection my-drawings --data PATH",
     ),
-    "pictures and a model": (
-        "For a model that diffusers saved, and the pictures it was trained on. Nothing "
+    "images and a model": (
+        "For a model that diffusers saved, and the images it was trained on. Nothing "
         "is trained.",
         "python -m precompute import-model MODEL_FOLDER --collection mine --data PATH\n"
         "python -m precompute build --collection mine",

@@ -54,9 +54,9 @@ def show_basis(explorer: Explorer, evidence: Evidence) -> None:
     )
     if not len(models):
         count = len(groups_left_out(evidence.measured))
-        what = f"{count} retrained without a whole group, one with every picture"
+        what = f"{count} retrained without a whole group, one with every image"
     st.caption(
-        f"**{text(explorer.title)}** · {explorer.num_examples:,} training pictures · "
+        f"**{text(explorer.title)}** · {explorer.num_examples:,} training images · "
         f"{what} · {evidence.measured['sample_id'].nunique()} samples measured in each"
     )
 
@@ -84,7 +84,7 @@ if retraining.evidence is None or retraining.untested:
     show_untested(explorer, retraining)
 show_basis(explorer, retraining.evidence)
 how_to_read(
-    "The model was trained again without half of the pictures, many times over. Scores "
+    "The model was trained again without half of the images, many times over. Scores "
     "deserve trust as far as they tell which halves a sample misses most."
 )
 card(

@@ -1,4 +1,4 @@
-"""Explore: one picture, and the training pictures that made it or resemble it."""
+"""Explore: one image, and the training images that made it or resemble it."""
 
 import streamlit as st
 
@@ -50,7 +50,7 @@ def show_column(
     place: int,
     among: Matches | None,
 ) -> int | None:
-    """Show one lens and its answer; return the picture that was clicked."""
+    """Show one lens and its answer; return the image that was clicked."""
     answer = answers[place]
     with st.container(gap=None):
         lens_picker.show_controls(explorer, lenses, place)

@@ -75,7 +75,7 @@ def show_prediction(
     uncertainty = ask_uncertainty(explorer, query, answer)
     if group.members.all():
         st.info(
-            "Every picture is in this group: without it there is nothing to train a "
+            "Every image is in this group: without it there is nothing to train a "
             "model on, and no other group to compare with. Choose a smaller one."
         )
         with st.container(border=True):
@@ -124,7 +124,7 @@ explorer = shared.chosen_explorer()
 chosen = panel.show_panel(explorer)
 with chosen.content:
     how_to_read(
-        "What if this artist, or any group of pictures, had not been in the training "
+        "What if this artist, or any group of images, had not been in the training "
         "set? The change is predicted from the scores of all its members together, "
         "and means something where random groups of the same size do not reach it."
     )
@@ -141,13 +141,13 @@ with chosen.content:
             st.stop()
         st.markdown(
             f"**Left out** · {text(group.name)} · {group.size:,} of "
-            f"{explorer.num_examples:,} pictures"
+            f"{explorer.num_examples:,} images"
         )
         if group.note:
             st.caption(text(group.note))
     if not group.size:
         st.info(
-            "No training picture is in this group yet, so nothing can be left out. "
+            "No training image is in this group yet, so nothing can be left out. "
             "Choose a label, search for words, draw on the map or list numbers."
         )
         st.stop()
@@ -158,7 +158,7 @@ with chosen.content:
     if reading.is_similarity(answer.lens):
         st.info(
             f"{METHODS[answer.lens.method].title} says what looks alike, not what "
-            "would change: it makes no prediction of leaving pictures out. Choose an "
+            "would change: it makes no prediction of leaving images out. Choose an "
             "influence method above."
         )
     else:

@@ -1,4 +1,4 @@
-"""Map: all training pictures at once, coloured by what they did for one picture."""
+"""Map: all training images at once, coloured by what they did for one image."""
 
 import numpy as np
 import streamlit as st
@@ -21,21 +21,21 @@ from pages.parts import (
 )
 from pages.parts.words import how_to_read, text
 
-SHOWN = 24  # of the pictures that were marked
+SHOWN = 24  # of the images that were marked
 
 
 def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int | None:
-    """Show the pictures that were drawn around; return the one clicked."""
+    """Show the images that were drawn around; return the one clicked."""
     code = link.choice("picked") or ""
     picked, missing = groups.read_ids(code, explorer.examples.table.index)
     if code and (missing or not picked):
         st.info(
-            "The link marks pictures on the map that this collection does not have; "
+            "The link marks images on the map that this collection does not have; "
             "they were ignored."
         )
     if not picked:
         st.caption(
-            "Draw around some dots to see their pictures, take them as a group or "
+            "Draw around some dots to see their images, take them as a group or "
             "download them. A double click on the map clears the selection."
         )
         return None
@@ -49,7 +49,7 @@ def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int 
             "Use as group",
             type="primary",
             icon=":material/group_work:",
-            help="What would change if these pictures were left out? (page Groups)",
+            help="What would change if these images were left out? (page Groups)",
             on_click=use_as_group,
             args=(picked,),
         ):
@@ -60,7 +60,7 @@ def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int 
             file_name=file_name(explorer.name, len(picked), "marked", ending="csv"),
             mime="text/csv",
             icon=":material/download:",
-            help="Score, standard error and rank of the marked pictures",
+            help="Score, standard error and rank of the marked images",
             on_click="ignore",
         )
         st.button(
@@ -72,12 +72,12 @@ def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int 
             args=("picked", None),
         )
     if len(code) > link.LONG["picked"]:
-        st.caption("So many pictures do not fit into the link.")
+        st.caption("So many images do not fit into the link.")
     return clicked
 
 
 def use_as_group(picked: list[int]) -> None:
-    """Make the marked pictures the group of the page Groups."""
+    """Make the marked images the group of the page Groups."""
     st.session_state.group = f"ids:{groups.write_ids(picked)}"
 
 
@@ -85,9 +85,9 @@ explorer = shared.chosen_explorer()
 chosen = panel.show_panel(explorer)
 with chosen.content:
     how_to_read(
-        "All training pictures at once. Those that show like things lie near each "
-        "other; the colour says what each did for this picture. Colours that fill a "
-        "neighbourhood speak of a kind of picture, single ones of single pictures."
+        "All training images at once. Those that show like things lie near each "
+        "other; the colour says what each did for this image. Colours that fill a "
+        "neighbourhood speak of a kind of image, single ones of single images."
     )
     lenses = lens_picker.chosen_lenses(explorer)
     row = st.container(horizontal=True, vertical_alignment="center")
@@ -113,7 +113,7 @@ with chosen.content:
             )
         st.caption(
             f"{image_map.HOW}{image_map.colours(answer)} The ring is where this "
-            "picture would lie."
+            "image would lie."
         )
         if answer is None:
             waiting.show_wait("map answer 0", height=60)

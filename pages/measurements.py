@@ -1,4 +1,4 @@
-"""Measurements: one picture under loss, ELBO and trajectory, and how they differ."""
+"""Measurements: one image under loss, ELBO and trajectory, and how they differ."""
 
 from itertools import combinations
 
@@ -31,7 +31,7 @@ MANY = 1500  # points that a figure can hold and stay quick
 def show_measurement(
     explorer: Explorer, answer: Answer | None, others: list[Answer], place: int
 ) -> int | None:
-    """Show the value of a measurement, and the pictures that matter for it."""
+    """Show the value of a measurement, and the images that matter for it."""
     facts = MEASUREMENTS[COMPARED[place]]
     heading(facts.title, facts.meaning)
     if answer is None:
@@ -41,7 +41,7 @@ def show_measurement(
         "now",
         measured(answer.value, answer.value_error),
         label_visibility="collapsed",
-        help=f"The {facts.cost} of this picture, in {facts.unit}; lower is more "
+        help=f"The {facts.cost} of this image, in {facts.unit}; lower is more "
         "natural to the model. ± is one standard error.",
     )
     st.caption(text(f"{facts.unit} · {reading.answer_note(answer, False)}"))
@@ -84,7 +84,7 @@ def show_scatters(explorer: Explorer, answers: list[Answer]) -> int | None:
 
 
 def show_scatter(explorer: Explorer, first: Answer, second: Answer) -> int | None:
-    """Show one pair of measurements; return the picture that was clicked."""
+    """Show one pair of measurements; return the image that was clicked."""
     facts = [MEASUREMENTS[answer.lens.measurement] for answer in (first, second)]
     names, costs = [one.title for one in facts], [one.cost for one in facts]
     places = comparison.scatter_positions(first.scores, second.scores, MANY)
@@ -98,7 +98,7 @@ def show_scatter(explorer: Explorer, first: Answer, second: Answer) -> int | Non
     correlation = reading.rank_correlation(first, second)
     heading(
         f"{names[0]} against {names[1]}",
-        "Each dot is a training picture: predicted change if removed",
+        "Each dot is a training image: predicted change if removed",
     )
     event = st.plotly_chart(
         figures.scatter(frame, *costs),
@@ -113,7 +113,7 @@ def show_scatter(explorer: Explorer, first: Answer, second: Answer) -> int | Non
 
 
 def newly_selected(event: dict, name: str) -> int | None:
-    """Return the picture of a dot that was clicked just now.
+    """Return the image of a dot that was clicked just now.
 
     A chart keeps its selection over later runs; it counts once.
     """
@@ -134,7 +134,7 @@ def show_log_probability(explorer: Explorer, query: Query) -> None:
     st.button(
         "Compute it",
         icon=":material/calculate:",
-        help="Follows the picture back to pure noise, step by step; takes some seconds",
+        help="Follows the image back to pure noise, step by step; takes some seconds",
         on_click=link.change_view,
         kwargs={"exact": "1"},
     )
@@ -163,8 +163,8 @@ lenses = [
 ]
 with chosen.content:
     how_to_read(
-        "Three ways to say how natural the model finds this picture. Each may name "
-        "other training pictures, because each weighs structure and detail differently."
+        "Three ways to say how natural the model finds this image. Each may name "
+        "other training images, because each weighs structure and detail differently."
     )
     answers = lens_views.ask_all(explorer, chosen.query, lenses)
     done = [answer for answer in answers if answer is not None]

@@ -1,4 +1,4 @@
-"""Methods: one picture under every method, how far they agree, what each costs."""
+"""Methods: one image under every method, how far they agree, what each costs."""
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from pages.parts import (
 )
 from pages.parts.words import heading, how_to_read, sentence, text
 
-TOP = 6  # training pictures shown of each method
+TOP = 6  # training images shown of each method
 POWERS = tuple(range(-4, 5))  # of ten, times the collection's own damping
 
 
@@ -63,7 +63,7 @@ def cost_words(row: pd.Series) -> str:
 
 
 def show_method(explorer: Explorer, row: pd.Series, answer: Answer | str) -> int | None:
-    """Show the strongest pictures of one method; return the one clicked."""
+    """Show the strongest images of one method; return the one clicked."""
     facts = METHODS[row.name]
     heading(facts.title, f"{KINDS[facts.kind]} · {cost_words(row)}")
     if isinstance(answer, str):
@@ -157,7 +157,7 @@ def show_all(
     facts: pd.DataFrame,
     by_method: dict[str, Answer | str],
 ) -> int | None:
-    """Show a card per method and their agreement; return the picture clicked."""
+    """Show a card per method and their agreement; return the image clicked."""
     answered = [answer for answer in by_method.values() if isinstance(answer, Answer)]
     if len(answered) > 1:
         with st.container(border=True):
@@ -174,7 +174,7 @@ explorer = shared.chosen_explorer()
 chosen = panel.show_panel(explorer)
 with chosen.content:
     how_to_read(
-        "The same picture, asked in every way there is. Where methods that should "
+        "The same image, asked in every way there is. Where methods that should "
         "measure the same disagree, trust neither order much."
     )
     waiting.wait_briefly([lens_picker.ask_method_facts(explorer)])

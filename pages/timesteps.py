@@ -1,4 +1,4 @@
-"""Timesteps: at which noise levels a picture is hard, and which pictures matter there.
+"""Timesteps: at which noise levels an image is hard, and which images matter there.
 
 Low noise levels decide detail, high ones structure.
 """
@@ -24,8 +24,8 @@ from pages.parts import (
 from pages.parts.words import heading, how_to_read, text
 
 MEASURED = ("loss", "elbo", "trajectory")
-ROWS = 12  # training pictures in the heat map
-TOP = 5  # training pictures at each noise level
+ROWS = 12  # training images in the heat map
+TOP = 5  # training images at each noise level
 
 
 def show_curve(explorer: Explorer, chosen: panel.Chosen, measurement: str) -> bool:
@@ -65,11 +65,11 @@ def show_curve(explorer: Explorer, chosen: panel.Chosen, measurement: str) -> bo
 
 
 def show_heat_map(explorer: Explorer, bands: BandAnswers, lens: Lens) -> int | None:
-    """Show the pictures that matter most, and when; return the one clicked."""
+    """Show the images that matter most, and when; return the one clicked."""
     heading(
-        "When each picture matters",
+        "When each image matters",
         "Green: removing it would hurt at this noise level; orange: it would help. "
-        "100 is the strongest of all; a row adds up to the picture’s influence, which "
+        "100 is the strongest of all; a row adds up to the image’s influence, which "
         "is what was tested.",
     )
     trust.show_mark(explorer, lens, bands.source)
@@ -80,7 +80,7 @@ def show_heat_map(explorer: Explorer, bands: BandAnswers, lens: Lens) -> int | N
         [heat_row(explorer, bands, int(place), largest) for place in places],
         "heat",
         layout="heat",
-        alt="Influence of the strongest training pictures at each noise level, from "
+        alt="Influence of the strongest training images at each noise level, from "
         "detail to structure",
     )
 
@@ -88,7 +88,7 @@ def show_heat_map(explorer: Explorer, bands: BandAnswers, lens: Lens) -> int | N
 def heat_row(
     explorer: Explorer, bands: BandAnswers, place: int, largest: float
 ) -> dict:
-    """Return the row of a training picture in the heat map."""
+    """Return the row of a training image in the heat map."""
     example = int(bands.example_ids[place])
     tile = components.example_tile(explorer, example)
     names = comparison.band_names(bands.edges)
@@ -108,7 +108,7 @@ def heat_row(
 
 
 def show_band_tops(explorer: Explorer, bands: BandAnswers) -> int | None:
-    """Show the strongest pictures of every band; return the one clicked."""
+    """Show the strongest images of every band; return the one clicked."""
     heading(
         f"Top {TOP} at each noise level",
         "Left: what made its details. Right: what made its structure.",
@@ -133,8 +133,8 @@ explorer = shared.chosen_explorer()
 chosen = panel.show_panel(explorer)
 with chosen.content:
     how_to_read(
-        "A picture is drawn from noise. At high noise levels its structure is decided, "
-        "at low ones its details; different training pictures matter for each."
+        "An image is drawn from noise. At high noise levels its structure is decided, "
+        "at low ones its details; different training images matter for each."
     )
     measurement = st.segmented_control(
         "Measured",
@@ -142,7 +142,7 @@ with chosen.content:
         required=True,
         format_func=lambda name: MEASUREMENTS[name].title,
         help="What is looked at over the noise levels. Sampling trajectory: the "
-        "exact steps in which this picture was drawn.",
+        "exact steps in which this image was drawn.",
         **link.bind("measured", MEASURED, "loss"),
     )
     lens = lens_picker.in_region(Lens("ekfac", measurement), chosen.region)

@@ -1,4 +1,4 @@
-"""Embeddings of pictures and texts in one space, by a CLIP model (App. J.4).
+"""Embeddings of images and texts in one space, by a CLIP model (App. J.4).
 
 Similarity is a baseline, not attribution: it says what looks or is named alike, and
 never asks the diffusion model. The model is the project's own small one, whose file
@@ -30,7 +30,7 @@ _UNMERGED_TOKENS = 514
 
 
 class ClipModel:
-    """A CLIP model that turns pictures and texts into comparable unit vectors.
+    """A CLIP model that turns images and texts into comparable unit vectors.
 
     Attributes:
         name: What the model is, for people; every table that uses it shows this.
@@ -62,17 +62,17 @@ class ClipModel:
 
     @torch.no_grad()
     def embed_images(self, pixels: np.ndarray, batch_size: int = 256) -> np.ndarray:
-        """Return the unit embedding of every picture.
+        """Return the unit embedding of every image.
 
         Args:
-            pixels: Pictures of any size, uint8, shape (N, C, H, W), with C of 1 or 3.
-            batch_size: Pictures at a time; changes speed and memory, not the result.
+            pixels: Images of any size, uint8, shape (N, C, H, W), with C of 1 or 3.
+            batch_size: Images at a time; changes speed and memory, not the result.
 
         Returns:
             Embeddings, shape (N, D), float32.
 
         Raises:
-            ValueError: If the pixels are not a non-empty batch of uint8 pictures.
+            ValueError: If the pixels are not a non-empty batch of uint8 images.
         """
         shape = tuple(pixels.shape)
         if (
@@ -82,9 +82,9 @@ class ClipModel:
             or shape[1] not in (1, 3)
         ):
             raise ValueError(
-                f"Pictures of type {pixels.dtype} and shape {shape} cannot be "
+                f"Images of type {pixels.dtype} and shape {shape} cannot be "
                 "embedded. Give uint8 pixels of shape (N, C, H, W) with at least one "
-                "picture and 1 or 3 channels."
+                "image and 1 or 3 channels."
             )
         parts = []
         for first in range(0, len(pixels), batch_size):
@@ -116,7 +116,7 @@ class ClipModel:
         return torch.cat(parts).cpu().numpy()
 
     def encode_images(self, images: Tensor) -> Tensor:
-        """Return unit embeddings (N, D) of pictures (N, C, H, W) in [0, 1]."""
+        """Return unit embeddings (N, D) of images (N, C, H, W) in [0, 1]."""
         size = self.model.visual.image_size
         size = (size, size) if isinstance(size, int) else tuple(size)
         if images.shape[-2:] != size:
@@ -164,7 +164,7 @@ def _unit_rows(vectors: np.ndarray, what: str) -> np.ndarray:
     if len(bad):
         raise ValueError(
             f"The embedding of {what} {bad[0]} is zero or not finite, so its "
-            "similarity is undefined. Embed the picture again."
+            "similarity is undefined. Embed the image again."
         )
     return vectors / lengths
 
@@ -254,7 +254,7 @@ def stored_clip(facts: dict, device: str) -> ClipModel:
     digest = file_sha256(GLYPHS_CLIP_PATH)
     if digest != facts["sha256"]:
         raise ValueError(
-            f"The pictures were embedded by CLIP model {facts['sha256'][:12]}, but "
+            f"The images were embedded by CLIP model {facts['sha256'][:12]}, but "
             f"'{GLYPHS_CLIP_PATH.name}' is {digest[:12]}. Build the collection again."
         )
     return load_clip(device=device)

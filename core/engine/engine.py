@@ -43,11 +43,11 @@ from core.scores.scoring import Scores, Scoring, without_errors
 KEPT_BYTES = 768e6  # of query gradients: 30 MB each for two million parameters
 KEPT_TRAJECTORIES = 8
 INVERSION_STEPS = 100
-ENCODED_AT_ONCE = 64  # pictures
+ENCODED_AT_ONCE = 64  # images
 
 
 class Engine:
-    """The model of a collection, and what is measured of pictures with it.
+    """The model of a collection, and what is measured of images with it.
 
     It answers one question at a time, whichever threads ask.
 
@@ -115,11 +115,11 @@ class Engine:
         gc.freeze()  # what was loaded and compiled since stays for good, too
 
     def encode(self, pixels: np.ndarray) -> np.ndarray:
-        """Return x_0 of a picture (C, H, W) in uint8, float32."""
+        """Return x_0 of an image (C, H, W) in uint8, float32."""
         return self._encode(pixels[None])[0]
 
     def _encode(self, pixels: np.ndarray) -> np.ndarray:
-        """Return x_0 of pictures (B, C, H, W) in uint8, float32."""
+        """Return x_0 of images (B, C, H, W) in uint8, float32."""
         images = torch.from_numpy(pixels.copy()).float() / 127.5 - 1
         with self._alone():
             return self.denoiser.encode(images.to(self.device)).cpu().numpy()
@@ -129,7 +129,7 @@ class Engine:
         drawing: Drawing,
         on_step: Callable[[int, int], None] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return a new sample: x_0 (C', H', W') and its picture (C, H, W) in uint8."""
+        """Return a new sample: x_0 (C', H', W') and its image (C, H, W) in uint8."""
         with self._alone():
             (trajectory,) = sample(self.denoiser, [drawing], self.seed, on_step)
             x_0 = trajectory.states[-1]
@@ -154,7 +154,7 @@ class Engine:
         """Return a query as the model sees it.
 
         Args:
-            query: The picture.
+            query: The image.
             with_steps: Whether the steps in which it was drawn are needed.
             progress: Called after every step; may raise to stop.
         """
@@ -188,7 +188,7 @@ class Engine:
         return None if region is None else region_mask(self.denoiser, region)[0]
 
     def region_note(self, region: tuple[int, int, int, int]) -> str:
-        """Return what part of the model's picture a box stands for, in words."""
+        """Return what part of the model's image a box stands for, in words."""
         return region_mask(self.denoiser, region)[1]
 
     def gradients(
@@ -204,7 +204,7 @@ class Engine:
         Lenses that differ only in method, damping or form share them.
 
         Args:
-            query: The picture.
+            query: The image.
             lens: Names measurement, timesteps, region and draws.
             edges: Bounds of bands of timesteps, a gradient for each; None for one
                 gradient over the lens's timesteps.
@@ -227,7 +227,7 @@ class Engine:
     def question(
         self, query: Query, lens: Lens, progress: Progress | None = None
     ) -> Question:
-        """Return what a lens asks of the model about a picture."""
+        """Return what a lens asks of the model about an image."""
         return Question(
             self.subject(query, uses_steps(lens), progress),
             measured_by(lens),
@@ -268,10 +268,10 @@ class Engine:
         progress: Progress | None = None,
         early: Callable[[Scores], None] | None = None,
     ) -> list[Scores]:
-        """Return the scores of all training pictures: once, or for bands of timesteps.
+        """Return the scores of all training images: once, or for bands of timesteps.
 
         Args:
-            query: The picture.
+            query: The image.
             lens: How to ask.
             edges: Bounds of the bands; None for the lens's timesteps as a whole.
             progress: Called after every part; may raise to stop.
@@ -312,7 +312,7 @@ class Engine:
         """Return what is uncertain about the scores of a query.
 
         Args:
-            query: The picture.
+            query: The image.
             answer: What was answered about it.
             progress: Called after every part; may raise to stop.
         """
@@ -359,7 +359,7 @@ class Engine:
 
     @cached_property
     def training_pixels(self) -> np.ndarray:
-        """All training pictures, uint8, shape (N, C, H, W)."""
+        """All training images, uint8, shape (N, C, H, W)."""
         data = self.settings["data"]
         shape = data["channels"], data["image_size"], data["image_size"]
         pictures = self.collection.images(self.collection.examples().index)
@@ -367,7 +367,7 @@ class Engine:
 
     @cached_property
     def training_x_0(self) -> np.ndarray:
-        """Clean examples of all training pictures, float32, shape (N, C', H', W')."""
+        """Clean examples of all training images, float32, shape (N, C', H', W')."""
         parts = np.array_split(
             self.training_pixels, -(-len(self.training_pixels) // ENCODED_AT_ONCE)
         )

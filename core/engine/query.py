@@ -36,7 +36,7 @@ OnStep = Callable[[int, int], None] | None  # (parts done, in all); may raise to
 
 @dataclass(frozen=True)
 class QueryGradient:
-    """The gradient of a cost of one picture, by folds of draws.
+    """The gradient of a cost of one image, by folds of draws.
 
     Attributes:
         folds: Shape (F, P), float32; their mean is the gradient. F is 1 where there is
@@ -52,10 +52,10 @@ class QueryGradient:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the model about one picture.
+    """What is asked of the model about one image.
 
     Attributes:
-        subject: The picture, with its label and, where they count, its sampling steps.
+        subject: The image, with its label and, where they count, its sampling steps.
         measurement: What is measured.
         num_draws: S, Monte Carlo draws, a multiple of `QUERY_FOLDS`; the trajectory
             needs none.
@@ -92,7 +92,7 @@ def query_draws(
     """Return the draws that every query of a collection shares.
 
     They differ from the training gradients' draws; the label is never dropped, because
-    the question is about the picture with its label. They depend on no weights, so that
+    the question is about the image with its label. They depend on no weights, so that
     retrained models can be compared by the same draws.
 
     Args:
@@ -116,7 +116,7 @@ def query_draws(
 
 
 class _Measured:
-    """What all kinds share: the picture on the model's device, and ranges."""
+    """What all kinds share: the image on the model's device, and ranges."""
 
     doing = "Measuring"
 
@@ -282,7 +282,7 @@ class Drawn(_Measured):
 
 
 class Path(_Measured):
-    """A sum over the steps in which the picture was drawn, without Monte Carlo error.
+    """A sum over the steps in which the image was drawn, without Monte Carlo error.
 
     Its methods are those of `Drawn`; errors are NaN.
     """

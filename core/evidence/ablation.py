@@ -19,7 +19,7 @@ def ablation_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return what EK-FAC's LDS becomes when one thing about the question is changed.
 
     `changed` is "query draws", "scored" (another measurement's scores in its place) or
-    a variant of the index; `setting` its value, `bytes` the size per training picture
+    a variant of the index; `setting` its value, `bytes` the size per training image
     where that is what changed. `num_draws` are the query's, more where the variants of
     the index are compared: rows of equal draws differ in one thing only.
     """
@@ -64,7 +64,7 @@ def setting_name(changed: str, setting: object) -> str:
     if changed == "scored":
         return measured_name(str(setting))
     if str(setting).endswith(DRAWS):
-        return f"{setting.removesuffix(DRAWS)} draws of each picture"
+        return f"{setting.removesuffix(DRAWS)} draws of each image"
     return "default" if setting == "as asked" else f"{setting}"
 
 
@@ -77,12 +77,12 @@ def draw_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draws_finding(table: pd.DataFrame) -> str:
-    """Return what more Monte Carlo draws change, of the sample and of each picture."""
+    """Return what more Monte Carlo draws change, of the sample and of each image."""
     rows = draw_rows(table[table["lds"].notna()])
     sentences = []
     for changed, what in (
         ("query draws", "of the sample"),
-        ("gradients", "of each training picture"),
+        ("gradients", "of each training image"),
     ):
         part = rows[rows["changed"] == changed]
         if len(part) < 2:
@@ -113,7 +113,7 @@ def format_finding(table: pd.DataFrame) -> str:
     large = rows.loc[rows["bytes"].idxmax()]
     names = [setting_name("gradients", row["setting"]) for row in (small, large)]
     return (
-        f"The smallest ({names[0]}, {size_of(small['bytes'])} a picture) ranks with "
+        f"The smallest ({names[0]}, {size_of(small['bytes'])} an image) ranks with "
         f"LDS {lds_of(small)}, the largest ({names[1]}, {size_of(large['bytes'])}) "
         f"with {lds_of(large)}: {_difference(small, large)}."
     )

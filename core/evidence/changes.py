@@ -127,7 +127,7 @@ def change_finding(fit: Calibration, method: str, measurement: str) -> str:
 
 
 def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
-    """Return how often leaving out half of the pictures made a sample harder.
+    """Return how often leaving out half of the images made a sample harder.
 
     And whether that is the paper's Observation 2: far more rises than are predicted.
     """
@@ -143,13 +143,13 @@ def rise_finding(observations: pd.DataFrame, measurement: str) -> str:
     if RISES not in shares:
         return ""
     text = (
-        f"Without half of the pictures the {cost_name(measurement)} of a sample rose "
+        f"Without half of the images the {cost_name(measurement)} of a sample rose "
         f"in {_percent(shares[RISES])} of the cases"
     )
     if RISES_AGAIN in shares:
         text += (
             ", against the model that drew it; against one trained again on every "
-            f"picture, in {_percent(shares[RISES_AGAIN])}"
+            f"image, in {_percent(shares[RISES_AGAIN])}"
         )
     if RISES_PREDICTED not in shares:
         if RISES_CENTRED not in shares:

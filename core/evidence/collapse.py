@@ -12,14 +12,14 @@ from core.numbers import change_of, number
 
 
 def collapse_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
-    """Return how alike two models are that share no picture, by their size (Obs. 3).
+    """Return how alike two models are that share no image, by their size (Obs. 3).
 
     `correlation` is Pearson's over the samples, between the two models' costs;
     `difference` the mean absolute one, with the standard error of that over the samples
     (there is one pair of each size), `spread` the costs' standard deviation over the
     samples, against which it is small or large. `drawn` is the root mean square
-    difference between the pictures that both drew from the same seeds, over that
-    between pictures of different seeds: 0 is the same picture, 1 another one.
+    difference between the images that both drew from the same seeds, over that
+    between images of different seeds: 0 is the same image, 1 another one.
     """
     rows = []
     measured = evidence.measured.query(
@@ -45,7 +45,7 @@ def collapse_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
 
 def drawn_apart(evidence: Evidence, fraction: float) -> float:
-    """Return how far apart the pictures of two disjoint models are, as in the table."""
+    """Return how far apart the images of two disjoint models are, as in the table."""
     pictures = evidence.pictures.query("kind == 'disjoint' and fraction == @fraction")
     sides = [
         np.stack([np.frombuffer(pixels, np.uint8) for pixels in side["pixels"]])
@@ -63,14 +63,14 @@ ALIKE = 0.95  # correlation of two models' costs above which they rank samples a
 
 
 def collapse_finding(table: pd.DataFrame, measurement: str) -> str:
-    """Return whether models that share no picture become one as they see more."""
+    """Return whether models that share no image become one as they see more."""
     if table.empty:
-        return "No two models were trained on pictures that they do not share."
+        return "No two models were trained on images that they do not share."
     small, large = table.iloc[0], table.iloc[-1]
     name, unit = cost_name(measurement), unit_of(measurement)
     spread = minus(f"{large['spread']:.3g}")
     text = (
-        f"From {small['num_pictures']:,.0f} to {large['num_pictures']:,.0f} pictures "
+        f"From {small['num_pictures']:,.0f} to {large['num_pictures']:,.0f} images "
         f"each, the {name} of a sample differs between the two models by "
         f"{_difference_of(small)}, then {_difference_of(large)}"
         f"{unit and f' {unit}'}, while samples differ among each other by "
@@ -79,8 +79,8 @@ def collapse_finding(table: pd.DataFrame, measurement: str) -> str:
     )
     if np.isfinite(large["drawn"]):
         text += (
-            f" Pictures that both draw from one seed are {small['drawn']:.0%}, then "
-            f"{large['drawn']:.0%} as far apart as pictures of different seeds."
+            f" Images that both draw from one seed are {small['drawn']:.0%}, then "
+            f"{large['drawn']:.0%} as far apart as images of different seeds."
         )
     fell = small["difference"] - large["difference"]
     errors = np.hypot(small["standard_error"], large["standard_error"])

@@ -33,7 +33,7 @@ def predicted_changes(scores: np.ndarray, masks: np.ndarray) -> np.ndarray:
     """
     if scores.shape[-1] != masks.shape[-1]:
         raise ValueError(
-            f"There are scores of {scores.shape[-1]} pictures, but the subsets are of "
+            f"There are scores of {scores.shape[-1]} images, but the subsets are of "
             f"{masks.shape[-1]}. Compute the scores again for this collection."
         )
     if not np.isfinite(scores).all():

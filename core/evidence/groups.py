@@ -37,12 +37,12 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return what leaving out groups changed, indexed by `group` and `sample_id`.
 
     `change` is the cost in the model without the group less that in the one of the same
-    seed that saw every picture. Training without it was shorter, too, so the `controls`
+    seed that saw every image. Training without it was shorter, too, so the `controls`
     count: how many models were trained without a random group of the size.
     `random` is the mean of their changes, `measured` the change beyond it; without any
     control that is NaN, and `measured` the change itself.
 
-    Empty where no group was left out, or the model with every picture is not measured
+    Empty where no group was left out, or the model with every image is not measured
     yet.
     """
     costs = evidence.measured.query(
@@ -129,7 +129,7 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
         measurement: What was measured.
     """
     if summary.empty:
-        return "No model was trained without a whole group of pictures."
+        return "No model was trained without a whole group of images."
     count = int(summary["num_groups"].iloc[0])
     without = "a group" if count == 1 else f"each of {count} groups"
     if np.isfinite(summary["within"]).all():

@@ -26,7 +26,7 @@ def measured_name(measurement: str) -> str:
 
 
 def cost_name(measurement: str) -> str:
-    """Return what to call the measured value, which rises with a picture's cost."""
+    """Return what to call the measured value, which rises with an image's cost."""
     known = MEASUREMENTS.get(measurement)
     return known.cost if known else measured_name(measurement)
 

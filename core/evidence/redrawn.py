@@ -1,4 +1,4 @@
-"""Samples that models without some of the pictures drew again, from the same seeds.
+"""Samples that models without some of the images drew again, from the same seeds.
 
 Knows the evidence; no page and no model.
 """
@@ -13,7 +13,7 @@ Pictures = dict[int, np.ndarray]  # sample id -> uint8, shape (C, H, W)
 
 
 def pictures_of(rows: pd.DataFrame) -> Pictures:
-    """Return the pictures of rows that have one for each sample."""
+    """Return the images of rows that have one for each sample."""
     return {
         int(row.sample_id): np.frombuffer(row.pixels, np.uint8).reshape(row.shape)
         for row in rows.itertuples()
@@ -24,8 +24,8 @@ def removal_rows(evidence: Evidence, fraction: float) -> list[tuple[str, Picture
     """Return what became of samples without what matters most for each of them.
 
     Returns:
-        Per method its name and the pictures of the samples it was done for. The first
-        is `NOTHING`, the same training with every picture, the second `RANDOM`, the
+        Per method its name and the images of the samples it was done for. The first
+        is `NOTHING`, the same training with every image, the second `RANDOM`, the
         first random removal. Empty where nothing was removed or drawn.
     """
     drawn = evidence.pictures.query("kind == 'removed' and seed == 0")
@@ -47,11 +47,11 @@ def removal_rows(evidence: Evidence, fraction: float) -> list[tuple[str, Picture
 
 
 def group_rows(evidence: Evidence) -> list[tuple[str, Pictures]]:
-    """Return what became of samples without whole groups of pictures.
+    """Return what became of samples without whole groups of images.
 
     Returns:
-        Per group its name and the pictures. The first is `NOTHING`, the same training
-        with every picture; `RANDOM` follows where models drew after a random
+        Per group its name and the images. The first is `NOTHING`, the same training
+        with every image; `RANDOM` follows where models drew after a random
         removal of the same size, the first of them. Empty where no group was left out,
         or one of the two is not drawn.
     """
@@ -70,7 +70,7 @@ def group_rows(evidence: Evidence) -> list[tuple[str, Pictures]]:
 
 
 def disjoint_rows(evidence: Evidence) -> list[tuple[int, int, Pictures]]:
-    """Return what pairs of models drew: (pictures trained on, 0 or 1, samples)."""
+    """Return what pairs of models drew: (images trained on, 0 or 1, samples)."""
     drawn = evidence.pictures.query("kind == 'disjoint'")
     count = evidence.recipe["num_examples"]
     return [

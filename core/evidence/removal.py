@@ -49,10 +49,10 @@ def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
 
 def removal_finding(table: pd.DataFrame, measurement: str) -> str:
-    """Return what leaving out the top influences did, against random pictures."""
+    """Return what leaving out the top influences did, against random images."""
     means = table[table["sample_id"] == -1]
     if means.empty:
-        return "No model was trained without the pictures that matter most."
+        return "No model was trained without the images that matter most."
     rows = means[means["fraction"] == means["fraction"].max()]
     rows = rows.sort_values("excess", ascending=False)
     parts = [
@@ -63,7 +63,7 @@ def removal_finding(table: pd.DataFrame, measurement: str) -> str:
     unit = unit_of(measurement)
     return (
         f"How much more a sample's {cost_name(measurement)} rises without the "
-        f"{rows['fraction'].iloc[0]:.0%} of the pictures that matter most for it than "
+        f"{rows['fraction'].iloc[0]:.0%} of the images that matter most for it than "
         f"after a random removal of the same size{unit and f', in {unit}'}: "
         f"{listed(parts)}."
     )

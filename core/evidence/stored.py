@@ -10,7 +10,7 @@ table needs, so that anyone can make it again without training:
 - `scores.parquet`: a row per lens and sample: scores of all images for the lenses as
   the app asks them, and for those that only differ in a setting what they predict for
   the subsets, which is a thirtieth of the room;
-- `pictures.parquet`: samples that models without some pictures drew again;
+- `pictures.parquet`: samples that models without some images drew again;
 - `groups.parquet`: what is predicted where a whole group was left out.
 
 Knows numpy and pandas; no model.
@@ -79,7 +79,7 @@ class Evidence:
             `predicted` (M numbers), one of which is None. NaN as damping is the
             collection's own; `variant` is empty for the lens as the app asks it. `mean`
             is that of influences before they were centred, NaN or missing if unknown.
-        pictures: `PICTURE_COLUMNS`: what models drew from the samples' seeds, `pixels`
+        images: `PICTURE_COLUMNS`: what models drew from the samples' seeds, `pixels`
             as uint8 in the order of `shape`, (C, H, W).
         groups: `GROUP_COLUMNS`: the change predicted for a sample by a lens as the app
             asks it, with its error, when a group is left out; `share` is how much of

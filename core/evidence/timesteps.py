@@ -55,9 +55,9 @@ def observations_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
     Errors are those of having few subsets.
 
-    - "share of rises": of the measured changes after half of the pictures were left
+    - "share of rises": of the measured changes after half of the images were left
       out, how many are positive, against the model that drew the samples. "... trained
-      again": against one trained again on every picture, where there is one: part of
+      again": against one trained again on every image, where there is one: part of
       the rise is that no other model has drawn these samples. "... predicted": of the
       changes that EK-FAC predicts, by scores that were not centred; "... by centred
       scores" is about a half by construction.

@@ -75,7 +75,7 @@ class Trust:
         """What the figure is and rests on, in sentences."""
         text = (
             f"The model was trained again on {self.num_subsets} random halves of the "
-            "pictures. LDS is the rank correlation between the change that the scores "
+            "images. LDS is the rank correlation between the change that the scores "
             f"predict and the change measured, over {self.num_samples} samples: 1 is "
             "the same order, 0 is chance."
         )
@@ -154,7 +154,7 @@ def lens_trust(
 
     Args:
         evidence: Of the collection.
-        method: How the training pictures were scored.
+        method: How the training images were scored.
         measurement: What the scores are about, and what was measured.
         timesteps: Half-open range that both are about; None for all.
         damping: Of the scores; None for the method's own.

@@ -134,7 +134,7 @@ def change_table(
         uncertainty: Of the scores, None while it is not known.
 
     Returns:
-        Columns `group`, `pictures` (how many), `change` if all of them are left out,
+        Columns `group`, `images` (how many), `change` if all of them are left out,
         and its `standard_error` (NaN where there is none).
     """
     codes, names = pd.factorize(values.astype(str))
@@ -144,7 +144,7 @@ def change_table(
         error = uncertainty.of_groups(members)
     table = pd.DataFrame({
         "group": names,
-        "pictures": members.sum(1),
+        "images": members.sum(1),
         "change": changes(scores, members),
         "standard_error": error,
     })

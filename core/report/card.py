@@ -1,4 +1,4 @@
-"""A picture to share: the sample, what made it, one sentence and whose art it is.
+"""An image to share: the sample, what made it, one sentence and whose art it is.
 
 Drawn by Pillow at the size that links are shown with. Knows neither Streamlit nor where
 its font comes from.
@@ -30,7 +30,7 @@ def card(explorer: Explorer, query: Query, answer: Answer, font: Path) -> bytes:
 
     Args:
         explorer: The collection.
-        query: The picture that was asked about.
+        query: The image that was asked about.
         answer: What is shown of it.
         font: A variable font with the weights "Regular" and "Semibold".
     """
@@ -77,7 +77,7 @@ def card(explorer: Explorer, query: Query, answer: Answer, font: Path) -> bytes:
 
 
 def _credit(explorer: Explorer, query: Query, answer: Answer, shown: list[int]) -> str:
-    """Return the credit lines of the pictures on the card."""
+    """Return the credit lines of the images on the card."""
     ids = [int(answer.example_ids[place]) for place in shown]
     if query.kind == "example":
         ids.append(query.facts["example_id"])
@@ -93,7 +93,7 @@ def _tile(
     place: int,
     corner: tuple[int, int],
 ) -> None:
-    """Draw a training picture with its score and its name."""
+    """Draw a training image with its score and its name."""
     example = int(answer.example_ids[place])
     scale = reading.scale(answer)
     _framed(image, explorer.image_png(example), corner, TILE)
@@ -108,7 +108,7 @@ def _tile(
 def _framed(
     image: Image.Image, picture: bytes, corner: tuple[int, int], side: int
 ) -> None:
-    """Draw a picture on white, in a thin frame of round corners."""
+    """Draw an image on white, in a thin frame of round corners."""
     x, y = corner
     box = (x, y, x + side, y + side)
     ImageDraw.Draw(image).rounded_rectangle(box, 14, fill="#fff", outline=LINE, width=2)

@@ -27,7 +27,7 @@ def agreement(answers: list, compare: Callable) -> np.ndarray:
 
 
 def shared_among_first(count: int) -> Callable:
-    """Return the comparison "how many pictures are among the first `count` of both"."""
+    """Return the comparison "how many images are among the first `count` of both"."""
     return lambda first, second: overlap(first, second, count)
 
 
@@ -50,7 +50,7 @@ def distribution(answers: dict[str, np.ndarray], num_bins: int = 40) -> pd.DataF
         num_bins: Bins between the smallest and the largest value of all.
 
     Returns:
-        Columns `lens`, `place` (middle of the bin) and `pictures`, the number in it;
+        Columns `lens`, `place` (middle of the bin) and `images`, the number in it;
         one row per lens and bin.
     """
     scaled = {}
@@ -64,7 +64,7 @@ def distribution(answers: dict[str, np.ndarray], num_bins: int = 40) -> pd.DataF
         pd.DataFrame({
             "lens": name,
             "place": (edges[:-1] + edges[1:]) / 2,
-            "pictures": np.histogram(values, edges)[0],
+            "images": np.histogram(values, edges)[0],
         })
         for name, values in scaled.items()
     ]
@@ -72,7 +72,7 @@ def distribution(answers: dict[str, np.ndarray], num_bins: int = 40) -> pd.DataF
 
 
 def scatter_positions(x: np.ndarray, y: np.ndarray, most: int = 1500) -> np.ndarray:
-    """Return the places to draw when there are too many pictures for a figure.
+    """Return the places to draw when there are too many images for a figure.
 
     The extremes of either score are always among them; the rest are evenly spaced.
 
@@ -102,7 +102,7 @@ def band_names(edges: list[int]) -> list[str]:
 def band_curve(
     edges: list[int], scores: np.ndarray, standard_errors: np.ndarray
 ) -> pd.DataFrame:
-    """Return one training picture's influence over the timestep bands.
+    """Return one training image's influence over the timestep bands.
 
     Args:
         edges: B + 1 timesteps.

@@ -197,7 +197,7 @@ def group_scatter(
 
 
 def collapse_curves(table: pd.DataFrame) -> go.Figure:
-    """Return how alike two models' costs and pictures are, over their pictures.
+    """Return how alike two models' costs and images are, over their images.
 
     Args:
         table: Of `core.evidence.collapse.collapse_table`.
@@ -206,7 +206,7 @@ def collapse_curves(table: pd.DataFrame) -> go.Figure:
     for number, (column, name) in enumerate(
         {
             "correlation": "correlation of the costs",
-            "drawn": "distance of the pictures drawn",
+            "drawn": "distance of the images drawn",
         }.items()
     ):
         colour = SERIES[number]
@@ -218,12 +218,12 @@ def collapse_curves(table: pd.DataFrame) -> go.Figure:
             line={"width": 2, "color": colour, "dash": DASHES[number]},
             marker={"size": 8, "color": colour, "symbol": SYMBOLS[number]},
             hovertext=hover_numbers(table[column], form=".2f"),
-            hovertemplate="%{x} pictures: %{hovertext}<extra></extra>",
+            hovertemplate="%{x} images: %{hovertext}<extra></extra>",
         )
     figure.update_layout(showlegend=True)
     figure.update_xaxes(
         type="log",
-        title="pictures that each model was trained on",
+        title="images that each model was trained on",
         tickvals=table["num_pictures"],
         ticktext=[f"{count:,.0f}" for count in table["num_pictures"]],
     )

@@ -60,7 +60,7 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
 
     Args:
         frame: Columns `group`, `share`, `error` (NaN draws no error bar) and
-            `pictures`, the group's part of the training set, drawn as a tick.
+            `images`, the group's part of the training set, drawn as a tick.
     """
     frame = frame.iloc[::-1]  # plotly draws the first row at the bottom
     rows, names = np.arange(len(frame)), frame["group"].map(for_figure)
@@ -75,17 +75,17 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
         hovertemplate="%{customdata}: %{x:.1%} of the influence<extra></extra>",
     )
     ticks = go.Scatter(
-        x=frame["pictures"],
+        x=frame["images"],
         y=rows,
         customdata=names,
         mode="markers",
-        name="of the pictures",
+        name="of the images",
         marker={
             "symbol": "line-ns",
             "size": 14,
             "line": {"width": 2.5, "color": MARKER},
         },
-        hovertemplate="%{customdata}: %{x:.1%} of the training pictures<extra></extra>",
+        hovertemplate="%{customdata}: %{x:.1%} of the training images<extra></extra>",
     )
     figure = go.Figure([bars, ticks])
     figure.update_layout(bargap=0.5)
@@ -95,16 +95,16 @@ def share_bars(frame: pd.DataFrame) -> go.Figure:
 
 
 def distribution(frame: pd.DataFrame) -> go.Figure:
-    """Return how many pictures have which score, one line per lens.
+    """Return how many images have which score, one line per lens.
 
     Args:
-        frame: Columns `lens`, `place` (in standard deviations) and `pictures`.
+        frame: Columns `lens`, `place` (in standard deviations) and `images`.
     """
     figure = go.Figure()
     for number, (name, rows) in enumerate(frame.groupby("lens", sort=False)):
         figure.add_scatter(
             x=rows["place"],
-            y=rows["pictures"].where(rows["pictures"] > 0),
+            y=rows["images"].where(rows["images"] > 0),
             name=for_figure(name),
             mode="lines",
             line={
@@ -114,10 +114,10 @@ def distribution(frame: pd.DataFrame) -> go.Figure:
                 "dash": DASHES[number % len(DASHES)],
             },
             hovertext=hover_numbers(rows["place"], form=".1f"),
-            hovertemplate="%{y} pictures near %{hovertext}<extra></extra>",
+            hovertemplate="%{y} images near %{hovertext}<extra></extra>",
         )
     figure.update_xaxes(title="standard deviations from the middle")
-    figure.update_yaxes(type="log", title="pictures", dtick=1)
+    figure.update_yaxes(type="log", title="images", dtick=1)
     return finish(figure, height=250, top=52)
 
 
@@ -214,7 +214,7 @@ def weights(frame: pd.DataFrame) -> go.Figure:
 
 
 def scatter(frame: pd.DataFrame, x_title: str, y_title: str) -> go.Figure:
-    """Return every picture's score under one lens against its score under another.
+    """Return every image's score under one lens against its score under another.
 
     Args:
         frame: Columns `x`, `y`, `id` (goes into the selection) and `name`.

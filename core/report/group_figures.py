@@ -1,4 +1,4 @@
-"""Figures about groups of training pictures; as `figures`, plain frames in."""
+"""Figures about groups of training images; as `figures`, plain frames in."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ BINS = 24  # of the random groups' changes
 WEBGL_FROM = 1000  # points; fewer are drawn as vectors, a page has few WebGL contexts
 EXTREME = 0.99  # quantile of sizes that has the full colour, so that few are not all
 DIVERGING = [[0.0, MARKER], [0.5, "#b9b4aa"], [1.0, ACCENT]]
-RING = "#7c5cbf"  # the picture that is asked about; no score has this colour
+RING = "#7c5cbf"  # the image that is asked about; no score has this colour
 SEQUENTIAL = [[0.0, "#b9b4aa"], [1.0, ACCENT]]
 
 
@@ -59,7 +59,7 @@ def change_bars(frame: pd.DataFrame, title: str) -> go.Figure:
 
     Args:
         frame: Columns `group`, `change`, `standard_error` (NaN draws no error bar), as
-            printed, and `pictures`, how many it has; the first row is on top.
+            printed, and `images`, how many it has; the first row is on top.
         title: What the numbers are.
     """
     frame = frame.iloc[::-1]  # plotly draws the first row at the bottom
@@ -77,11 +77,11 @@ def change_bars(frame: pd.DataFrame, title: str) -> go.Figure:
             "width": 3,
             "color": MUTED,
         },
-        customdata=frame["pictures"],
+        customdata=frame["images"],
         text=frame["group"].map(for_figure),
         textposition="none",
         hovertext=hover_numbers(frame["change"], frame["standard_error"]),
-        hovertemplate="%{text}: %{hovertext}, %{customdata} pictures<extra></extra>",
+        hovertemplate="%{text}: %{hovertext}, %{customdata} images<extra></extra>",
         showlegend=False,
     )
     figure = go.Figure([bars])
@@ -98,14 +98,14 @@ def image_map(
     place: np.ndarray | None = None,
     limits: list[tuple[float, float]] | None = None,
 ) -> go.Figure:
-    """Return the training pictures as dots to be lassoed, coloured by their score.
+    """Return the training images as dots to be lassoed, coloured by their score.
 
     Args:
         frame: Columns `x`, `y`, `id` (goes into the selection), `name`, and `score`, as
             printed (NaN for no colour yet).
         signed: Whether zero has a meaning, and is the middle of the colours.
         colour_title: What the colours are.
-        place: Where the picture that is asked about would lie, None for no mark.
+        place: Where the image that is asked about would lie, None for no mark.
         limits: Ends of both axes, None for those of the dots.
     """
     known = frame["score"].notna().any()
@@ -155,7 +155,7 @@ def image_map(
                     "line": {"width": 3},
                 },
                 unselected={"marker": {"opacity": 1}},
-                hovertemplate="this picture<extra></extra>",
+                hovertemplate="this image<extra></extra>",
                 showlegend=False,
             )
         )

@@ -1,4 +1,4 @@
-"""What leaving out a group of training pictures would change, in sentences.
+"""What leaving out a group of training images would change, in sentences.
 
 The same on a page and in a report. Scores are centred, so that what they predict of a
 group is always relative to random removals of the same size.
@@ -18,11 +18,11 @@ from core.report.reading import SURE
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A group of training pictures, and what leaving it out would change.
+    """A group of training images, and what leaving it out would change.
 
     Attributes:
         name: Of the group.
-        size: How many pictures it has.
+        size: How many images it has.
         change: What would change, in sentences.
         against: How that stands among random groups, a sentence.
     """
@@ -35,7 +35,7 @@ class LeftOut:
 
 def pictures_of(size: int) -> str:
     """Return what to call a group of a size."""
-    return "this picture" if size == 1 else f"these {size:,} pictures"
+    return "this image" if size == 1 else f"these {size:,} images"
 
 
 def change_words(
@@ -49,7 +49,7 @@ def change_words(
 
     Args:
         answer: The scores.
-        size: Pictures in the group.
+        size: Images in the group.
         change: The change that they predict, their sum over N.
         error: Its standard error; NaN where there is none.
         sized: What retrained models make of it, None where that is not known.
@@ -77,7 +77,7 @@ def change_words(
     number, ends = printed(sized)
     if not sized.tested:  # such a group was found to matter far more than its bound
         return (
-            f"{text}{number} or further: no half of the pictures that was tested had a "
+            f"{text}{number} or further: no half of the images that was tested had a "
             f"change as large as this one predicted.{against_now(answer.value, value)}"
         )
     text += f"{number}, in 90% of cases from {ends}"
@@ -117,7 +117,7 @@ def against_words(below: float, count: int, size: int) -> str:
     Args:
         below: Share of the random groups that change less.
         count: How many there are.
-        size: Pictures in each.
+        size: Images in each.
     """
-    of = "one picture" if size == 1 else f"{size:,} pictures"
+    of = "one image" if size == 1 else f"{size:,} images"
     return f"That is more than for {below:.0%} of {count} random groups of {of}."

@@ -1,7 +1,7 @@
-"""How an answer is read: strips of pictures, printed scores, shares, agreement.
+"""How an answer is read: strips of images, printed scores, shares, agreement.
 
 Plain values in, plain values out; knows neither Streamlit nor plotly. A printed
-influence is the predicted change of the loss if that one picture had not been in the
+influence is the predicted change of the loss if that one image had not been in the
 training set (score / N, Eq. 6), in a power of ten that is chosen once for an answer and
 said beside it. Similarities are printed as they are and never called a change.
 """
@@ -32,13 +32,13 @@ SURE = 2  # standard errors that tell a score from nothing
 
 @dataclass(frozen=True)
 class Strip:
-    """A row of training pictures.
+    """A row of training images.
 
     Attributes:
         title: What the row means, in words.
         tone: "for", "neutral" or "against".
         positions: Places in the answer's arrays, the strongest first.
-        empty: The sentence to show when there is no picture.
+        empty: The sentence to show when there is no image.
     """
 
     title: str
@@ -48,20 +48,20 @@ class Strip:
 
 
 def is_similarity(lens: Lens) -> bool:
-    """Return whether a lens says what is alike, not what caused the picture."""
+    """Return whether a lens says what is alike, not what caused the image."""
     return lens.kind == "similarity"
 
 
 def strips(answer: Answer, count: int, among: Matches | None = None) -> list[Strip]:
-    """Return the three rows of a lens column, at most `count` pictures each.
+    """Return the three rows of a lens column, at most `count` images each.
 
-    An influence row holds only pictures whose score has the row's sign: a picture that
+    An influence row holds only images whose score has the row's sign: an image that
     made the sample more likely never stands under "less likely" to fill the row.
 
     Args:
         answer: The answer.
-        count: Pictures in a row.
-        among: What a search leaves to be shown, None for all pictures.
+        count: Images in a row.
+        among: What a search leaves to be shown, None for all images.
     """
 
     def first(positions: np.ndarray) -> np.ndarray:
@@ -71,11 +71,11 @@ def strips(answer: Answer, count: int, among: Matches | None = None) -> list[Str
     everything = len(answer.scores)
     top, opposing = first(answer.order()), first(answer.opposing(everything))
     neutral = first(answer.neutral(everything))
-    nothing, whose = "", "training picture"
+    nothing, whose = "", "training image"
     if among is not None:
-        nothing, whose = ("" if among.size else among.empty), "picture that you search"
+        nothing, whose = ("" if among.size else among.empty), "image that you search"
     if is_similarity(answer.lens):
-        nothing = nothing or "This collection has no pictures to compare."
+        nothing = nothing or "This collection has no images to compare."
         return [
             Strip("Most similar", "for", top, nothing),
             Strip("In between", "neutral", neutral, nothing),
@@ -127,7 +127,7 @@ def is_sure(answer: Answer, position: int) -> bool:
 
 
 def marks(answer: Answer, count: int, among: Matches | None = None) -> dict[int, str]:
-    """Return the rank of every picture that stands in an answer's strips.
+    """Return the rank of every image that stands in an answer's strips.
 
     Keys are example ids. "3" is third from the top, "−2" second from the bottom.
     The arguments are those of `strips`.
@@ -163,7 +163,7 @@ def answer_note(answer: Answer, with_value: bool = True) -> str:
 
 
 def standing(answer: Answer, example: int) -> str:
-    """Return the score and the rank of a training picture under a lens, in words."""
+    """Return the score and the rank of a training image under a lens, in words."""
     position = int(np.flatnonzero(answer.example_ids == example)[0])
     rank = f"rank {answer.ranks()[position]:,} of {len(answer.scores):,}"
     return f"{printed_score(answer, position)} · {rank}"
@@ -213,17 +213,17 @@ def sentence(answer: Answer, name: str) -> str:
     """Return what the first number of an answer means, in plain words.
 
     Args:
-        answer: The answer whose most influential picture is meant.
-        name: What to call that picture.
+        answer: The answer whose most influential image is meant.
+        name: What to call that image.
     """
     position = int(answer.top(1)[0])
     value = printed_score(answer, position)
     lens = answer.lens
     title, part = METHODS[lens.method].title, _part(lens)
     if is_similarity(lens):
-        return f"By {title}, {name} looks most like this picture: similarity {value}."
+        return f"By {title}, {name} looks most like this image: similarity {value}."
     if answer.scores[position] <= 0:
-        return f"Removing any one training picture would not make {part} less likely."
+        return f"Removing any one training image would not make {part} less likely."
     if lens.kind == "attribution":
         return f"By {title}, {name} did most to make {part} likely: score {value}."
     text = (
@@ -236,8 +236,8 @@ def sentence(answer: Answer, name: str) -> str:
 
 
 def _part(lens: Lens) -> str:
-    """Return what of the picture a lens asks about, in words."""
-    what = "this picture" if lens.region is None else "the marked part"
+    """Return what of the image a lens asks about, in words."""
+    what = "this image" if lens.region is None else "the marked part"
     if lens.timesteps is None:
         return what
     return f"{what}, at noise levels {lens.timesteps[0]} to {lens.timesteps[1]},"
@@ -254,7 +254,7 @@ def shares(answer: Answer, groups: pd.Series, most: int = 8) -> pd.DataFrame:
     Returns:
         One row per group, largest share first: `group`, `share` of the sum of positive
         scores, its standard `error` (errors of examples taken as independent; NaN where
-        the answer has none), and the group's part of all `pictures`.
+        the answer has none), and the group's part of all `images`.
     """
     frame = _shares_of_all(answer, groups)
     if len(frame) <= most + 1:
@@ -272,12 +272,12 @@ def _shares_of_all(answer: Answer, groups: pd.Series) -> pd.DataFrame:
         "group": groups.astype(str).to_numpy(),
         "score": np.where(positive, answer.scores, 0.0),
         "variance": np.where(positive, answer.standard_errors**2, 0.0),
-        "pictures": 1 / len(answer.scores),
+        "images": 1 / len(answer.scores),
     })
     sums = frame.groupby("group").sum()
     total, variance = sums["score"].sum(), sums["variance"].sum()
     if total <= 0:
-        return pd.DataFrame(columns=["group", "share", "error", "pictures"])
+        return pd.DataFrame(columns=["group", "share", "error", "images"])
     share = sums["score"] / total
     # Delta method for s / (s + r), where r sums the other groups.
     spread = (1 - share) ** 2 * sums["variance"]
@@ -287,7 +287,7 @@ def _shares_of_all(answer: Answer, groups: pd.Series) -> pd.DataFrame:
         .DataFrame({
             "share": share,
             "error": np.sqrt(spread) / total,
-            "pictures": sums["pictures"],
+            "images": sums["images"],
         })
         .sort_values("share", ascending=False, kind="stable")
         .reset_index()
@@ -295,7 +295,7 @@ def _shares_of_all(answer: Answer, groups: pd.Series) -> pd.DataFrame:
 
 
 def overlap(first: Answer, second: Answer, count: int) -> int:
-    """Return how many pictures stand among the first `count` of both answers."""
+    """Return how many images stand among the first `count` of both answers."""
     ids = (set(answer.example_ids[answer.top(count)]) for answer in (first, second))
     return len(set.intersection(*ids))
 
@@ -308,7 +308,7 @@ def rank_correlation(first: Answer, second: Answer) -> float:
     """
     if not np.array_equal(first.example_ids, second.example_ids):
         raise ValueError(
-            "The two answers list different training pictures; ask one collection."
+            "The two answers list different training images; ask one collection."
         )
     ranks = (pd.Series(answer.scores).rank() for answer in (first, second))
     return float(np.corrcoef(*ranks)[0, 1])

@@ -1,6 +1,6 @@
 """An answer as evidence that stands for itself: one HTML file, to keep, print and send.
 
-The file needs nothing else: pictures are inside it, there is no script, and it asks the
+The file needs nothing else: images are inside it, there is no script, and it asks the
 reader's browser to load nothing. All text from data is escaped by the template. Knows
 neither Streamlit nor how a visitor came to ask.
 """
@@ -24,8 +24,8 @@ from core.methods import METHODS, has_timesteps, measures
 from core.report import comparison, reading, reproduce
 from core.report.left_out import LeftOut
 
-STRIP = 6  # pictures in a strip
-LONGEST_NAME = 60  # letters under a picture; all of them are in the table of scores
+STRIP = 6  # images in a strip
+LONGEST_NAME = 60  # letters under an image; all of them are in the table of scores
 CAUSES_OF_ERROR = (
     "± is one standard error, from the Monte Carlo draws and from storing gradients "
     "briefly; another training is not in it. A pale number is within noise: less "
@@ -58,7 +58,7 @@ def html_report(
 
     Args:
         explorer: The collection.
-        query: The picture that was asked about.
+        query: The image that was asked about.
         parts: Its lenses, the one that matters most first.
         link: Address of the same view.
         made: When, in words.
@@ -108,7 +108,7 @@ def _template():
 
 
 def _sample(query: Query, region: tuple[int, int, int, int] | None) -> dict:
-    """Return the picture that was asked about, and the box on it in per cent."""
+    """Return the image that was asked about, and the box on it in per cent."""
     height, width = query.pixels.shape[-2:]
     box = None
     if region is not None:
@@ -126,13 +126,13 @@ def _sample(query: Query, region: tuple[int, int, int, int] | None) -> dict:
 ORIGINS = {
     "gallery": "drawn by the model, from the gallery",
     "generated": "drawn by the model",
-    "example": "a training picture",
-    "upload": "somebody’s own picture",
+    "example": "a training image",
+    "upload": "somebody’s own image",
 }
 
 
 def _sample_facts(explorer: Explorer, query: Query) -> list[tuple[str, str]]:
-    """Return what is known of the picture that was asked about."""
+    """Return what is known of the image that was asked about."""
     facts = [("What it is", ORIGINS[query.kind])]
     facts += [
         (name.replace("_", " ").capitalize(), one_line(value))
@@ -158,7 +158,7 @@ def _drawn_by(query: Query) -> dict:
 
 
 def first_sentence(explorer: Explorer, answer: Answer) -> str:
-    """Return what the first number of an answer means, its picture called by name."""
+    """Return what the first number of an answer means, its image called by name."""
     name, *rest = explorer.examples.caption(int(answer.example_ids[answer.top(1)[0]]))
     called = f"“{name}”" + (f" ({', '.join(rest)})" if rest else "")
     return reading.sentence(answer, called)
@@ -218,7 +218,7 @@ def _tile(
     position: int,
     others: list[tuple[str, dict[int, str]]],
 ) -> dict:
-    """Return a training picture with its score."""
+    """Return a training image with its score."""
     example = int(answer.example_ids[position])
     scale = reading.scale(answer)
     lines = [
@@ -231,7 +231,7 @@ def _tile(
     return {
         "id": example,
         "src": images.data_uri(explorer.image_png(example)),
-        "alt": ", ".join([f"Training picture {example}", *lines, score]),
+        "alt": ", ".join([f"Training image {example}", *lines, score]),
         "score": scale.number(answer.scores[position]),
         "error": scale.error(answer.standard_errors[position]),
         "sure": reading.is_sure(answer, position),
@@ -260,12 +260,12 @@ def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
             rows.append((f"{method.title} model", facts))
         return rows
     low, high = lens.timesteps or (0, explorer.num_train_timesteps)
-    region = "the whole picture"
+    region = "the whole image"
     if lens.region is not None:
         region = "x {0} to {2}, y {1} to {3}, in pixels".format(*lens.region)
     rows += [
         ("Noise levels", f"{low} to {high} of {explorer.num_train_timesteps}"),
-        ("Part of the picture", region),
+        ("Part of the image", region),
         ("Draws of the query", str(lens.num_draws)),
         ("Training gradients", reading.SOURCES.get(answer.source, answer.source)),
     ]
@@ -286,7 +286,7 @@ def _left_out(answer: Answer, group: LeftOut) -> dict:
     """Return what leaving a group out would change, in words."""
     return {
         "name": one_line(group.name),
-        "size": f"{group.size:,} of {len(answer.scores):,} pictures",
+        "size": f"{group.size:,} of {len(answer.scores):,} images",
         "sentence": group.change,
         "against": group.against,
     }
@@ -307,7 +307,7 @@ def _shares(explorer: Explorer, answers: list[Answer]) -> list[dict]:
                 "share": f"{row.share:.1%}",
                 "error": f"± {row.error:.1%}" if np.isfinite(row.error) else "",
                 "width": 100 * row.share,
-                "pictures": f"{row.pictures:.1%}",
+                "images": f"{row.images:.1%}",
             }
             for row in frame.itertuples()
         ]
@@ -319,7 +319,7 @@ def _shares(explorer: Explorer, answers: list[Answer]) -> list[dict]:
 
 
 def _agreement(answers: list[Answer]) -> list[dict]:
-    """Return how far each pair of lenses names the same pictures."""
+    """Return how far each pair of lenses names the same images."""
     pairs = []
     for place, first in enumerate(answers):
         for second in answers[place + 1 :]:
@@ -340,13 +340,13 @@ def _agreement(answers: list[Answer]) -> list[dict]:
 
 
 def _credits(explorer: Explorer, query: Query, shown: list[int]) -> list[dict]:
-    """Return the credit lines of all pictures in the report, each with its pictures."""
+    """Return the credit lines of all images in the report, each with its images."""
     lines = {}
     if query.kind == "example" and query.facts["example_id"] not in shown:
         shown = [query.facts["example_id"], *shown]
     for example in shown:
         lines.setdefault(one_line(explorer.credit(example)), []).append(str(example))
-    return [{"line": line, "pictures": ", ".join(ids)} for line, ids in lines.items()]
+    return [{"line": line, "images": ", ".join(ids)} for line, ids in lines.items()]
 
 
 def _provenance(explorer: Explorer, query: Query) -> dict[str, list[tuple[str, str]]]:
@@ -355,7 +355,7 @@ def _provenance(explorer: Explorer, query: Query) -> dict[str, list[tuple[str, s
     settings = made["settings"]
     seeds = [("of the collection", str(settings.get("seed", 0)))]
     if query.drawn:
-        seeds.append(("of the picture", str(query.drawing.seed)))
+        seeds.append(("of the image", str(query.drawing.seed)))
     sections = {
         name: _flat(values)
         for name, values in settings.items()
@@ -365,7 +365,7 @@ def _provenance(explorer: Explorer, query: Query) -> dict[str, list[tuple[str, s
         "collection": [
             ("name", explorer.name),
             ("fingerprint", explorer.fingerprint),
-            ("training pictures", f"{explorer.num_examples:,}"),
+            ("training images", f"{explorer.num_examples:,}"),
         ],
         "seeds": seeds,
         "made with": _flat(made.get("versions") or {}),

@@ -14,9 +14,9 @@ PACKAGES = ("torch", "diffusers", "numpy", "numba", "duckdb", "pillow")
 
 
 def command(collection: str, query: Query, lens: Lens) -> str:
-    """Return the command line that scores all training pictures for a picture again.
+    """Return the command line that scores all training images for an image again.
 
-    An uploaded picture has to be given as the file `FILE`.
+    An uploaded image has to be given as the file `FILE`.
     """
     words = ["python", "-m", "precompute", "attribute", "--collection", collection]
     words += _image_flags(query) + _lens(lens)
@@ -24,7 +24,7 @@ def command(collection: str, query: Query, lens: Lens) -> str:
 
 
 def _image_flags(query: Query) -> list[str]:
-    """Return the flags that name a picture."""
+    """Return the flags that name an image."""
     facts, label = query.facts, []
     if query.label is not None:
         label = ["--label", str(query.label)]
@@ -60,7 +60,7 @@ def _lens(lens: Lens) -> list[str]:
 
 
 def image_hash(query: Query) -> str:
-    """Return the SHA-256 of a picture's pixels, as the model sees them."""
+    """Return the SHA-256 of an image's pixels, as the model sees them."""
     return hashlib.sha256(query.pixels.tobytes()).hexdigest()
 
 

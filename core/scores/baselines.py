@@ -32,9 +32,9 @@ def cosine_scores(
     """Return cosines between gradients (Q, N), from products and true lengths.
 
     Charpiat et al. 2019. From projected gradients they are estimates with a standard
-    error of about 1 / sqrt(k), and a picture's own may exceed 1 by as much.
+    error of about 1 / sqrt(k), and an image's own may exceed 1 by as much.
 
-    A score says how alike the directions are in which the two pictures push the model:
+    A score says how alike the directions are in which the two images push the model:
     1 the same, 0 unrelated, -1 opposite.
 
     Args:
@@ -229,15 +229,15 @@ def per_coordinate(values: Tensor, layout: Layout) -> Tensor:
 
 
 def pixel_similarity(query: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-    """Return how near pictures are, pixel by pixel (Q, N), 1 where they are the same.
+    """Return how near images are, pixel by pixel (Q, N), 1 where they are the same.
 
     One minus half the root mean square difference of pixels in [-1, 1], so that the
     order is that of Euclidean nearest neighbours: the raw pixel baseline.
 
-    A score says how alike the two pictures are, not what caused the query.
+    A score says how alike the two images are, not what caused the query.
 
     Args:
-        query: Pictures in uint8, shape (Q, C, H, W).
+        query: Images in uint8, shape (Q, C, H, W).
         pixels: Those of the training set, uint8, shape (N, C, H, W).
     """
     flat = pixels.reshape(len(pixels), -1).astype(np.float32) / 127.5 - 1
@@ -251,7 +251,7 @@ def latent_similarity(query: np.ndarray, x_0: np.ndarray) -> np.ndarray:
 
     For a latent model these are latents; for a pixel model pixels in [-1, 1].
 
-    A score says how alike the two pictures are in the model's own code, not what caused
+    A score says how alike the two images are in the model's own code, not what caused
     the query: 1 the same direction, 0 unrelated.
 
     Args:

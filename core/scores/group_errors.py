@@ -6,8 +6,8 @@ how the errors of several go together. Three causes, each as rows of
 draws: its scores by each fold of them. Compression: its scores by each part of the
 sketch. The training draws: how the folds of the training gradients differed on the
 gallery's queries, which `build` leaves in a small file beside the collection, because
-the folds themselves are twice as large as the full index. Of draws that all pictures
-share, pictures that are alike have like errors. On 1,350 Glyphs pictures and the 64
+the folds themselves are twice as large as the full index. Of draws that all images
+share, images that are alike have like errors. On 1,350 Glyphs images and the 64
 samples of the gallery, each left out in turn, two standard errors held 94 to 95 of a
 hundred sums over houses and subjects; taken as independent they held 47 to 74.
 """
@@ -32,8 +32,8 @@ from core.scores.scoring import Scores, Scoring
 CENTRINGS = 20  # after which sizes and sums agree to a thousandth
 
 INDEPENDENT = (
-    "How the errors of like pictures go together is not recorded for this collection, "
-    "so they count as independent and ± is too small for a group of like pictures. "
+    "How the errors of like images go together is not recorded for this collection, "
+    "so they count as independent and ± is too small for a group of like images. "
     "Build the collection again to record it."
 )
 
@@ -94,7 +94,7 @@ def read_training_errors(path: Path, num_examples: int) -> np.ndarray | None:
     """Return the rows (R, N), float64, or None where there are none.
 
     Raises:
-        ValueError: If the file is damaged or about other pictures.
+        ValueError: If the file is damaged or about other images.
     """
     if not path.exists():
         return None
@@ -105,7 +105,7 @@ def read_training_errors(path: Path, num_examples: int) -> np.ndarray | None:
     rows = tensors.get("rows", torch.empty(0))
     if rows.ndim != 2 or rows.shape[1] != num_examples:
         raise ValueError(
-            f"'{path.name}' is damaged or about other pictures. Delete it and make it "
+            f"'{path.name}' is damaged or about other images. Delete it and make it "
             f"again with `{build_command(path)}`."
         )
     return rows.double().numpy()

@@ -25,13 +25,13 @@ def expected_images(
     guidance_scale: float = 1.0,
     batch_size: int = 64,
 ) -> Tensor:
-    """Return what the sampler expected the picture to become, at every step.
+    """Return what the sampler expected the image to become, at every step.
 
     Args:
         denoiser: The model.
         trajectory: Of S steps.
         label: Class index; None means no label.
-        guidance_scale: With which the picture was drawn.
+        guidance_scale: With which the image was drawn.
         batch_size: Steps at a time, at most.
 
     Returns:
@@ -67,12 +67,12 @@ def step_features(
 
     Georgiev et al. 2023, "The Journey, Not the Destination: How Data Guides Diffusion
     Models", measure, at each step, the denoising loss at the step's noise level of what
-    the sampler then expected the picture to become, with fresh noise. Here it is the
+    the sampler then expected the image to become, with fresh noise. Here it is the
     loss that the model was trained with, as for the features of TRAK.
 
     Args:
         denoiser: The model.
-        subject: The picture, with its S sampling steps.
+        subject: The image, with its S sampling steps.
         measure: Costs of one example at every draw.
         project: Features (1, k) of a gradient (1, P), as those of the training images.
         num_draws: Noises per step; even numbers come in opposite pairs.

@@ -181,10 +181,10 @@ def method_files(collection: Collection, method: str) -> list[MethodFile]:
     rest = sorted(
         (path for path in own if path != best), key=lambda p: _strength(own[p])
     )
-    return [load_file(path) for path in (best, *reversed(rest))]
+    return [_read(path) for path in (best, *reversed(rest))]
 
 
-def load_file(path: Path) -> MethodFile:
+def _read(path: Path) -> MethodFile:
     """Return an open file, all of it read."""
     return MethodFile(path, read_facts(path), tensor_files.read_tensors(path)[0])
 

@@ -1,4 +1,4 @@
-"""The parts that Streamlit lacks: picture tiles, coloured tables, a box on a picture.
+"""The parts that Streamlit lacks: image tiles, coloured tables, a box on an image.
 
 Each part's script and style lie beside this file; they set all text as
 text, never as HTML.
@@ -13,7 +13,7 @@ from core.explorer.explorer import Explorer
 from core.files.images import data_uri
 
 HERE = Path(__file__).parent
-MOST_KEPT = 4096  # training pictures kept as text, of each collection
+MOST_KEPT = 4096  # training images kept as text, of each collection
 
 
 def _component(name: str):
@@ -32,12 +32,12 @@ _mount_region = _component("region")
 
 @st.cache_resource(max_entries=4)
 def _kept_uris(collection: str) -> dict[int, str]:
-    """Return the training pictures that were shown, the oldest first."""
+    """Return the training images that were shown, the oldest first."""
     return {}
 
 
 def example_uris(explorer: Explorer, examples: list[int]) -> dict[int, str]:
-    """Return training pictures as text for image elements, by id.
+    """Return training images as text for image elements, by id.
 
     All that are missing are read together, which is many times quicker than one by one.
     """
@@ -54,7 +54,7 @@ def example_uris(explorer: Explorer, examples: list[int]) -> dict[int, str]:
 
 
 def example_tile(explorer: Explorer, example: int) -> dict:
-    """Return the tile of a training picture, without a score."""
+    """Return the tile of a training image, without a score."""
     lines = explorer.examples.caption(example)
     source = example_uris(explorer, [example])[example]
     return {"id": example, "src": source, "lines": lines, "alt": ", ".join(lines)}
@@ -69,15 +69,15 @@ def tiles(
     chosen: int | None = None,
     on_pick: Callable[[], None] = lambda: None,
 ) -> int | None:
-    """Show rows of clickable pictures.
+    """Show rows of clickable images.
 
     Args:
         strips: One dictionary per row: `title`, `tone`, `empty`, and `tiles`, each with
             `id`, `src`, `alt` and what stands under it (see tiles.js).
         key: The component's key.
-        layout: "lens" (headings and captions), "gallery" (pictures only) or "bands"
+        layout: "lens" (headings and captions), "gallery" (images only) or "bands"
             (strips side by side, each from top to bottom).
-        columns: Pictures per row, in a wide and in a narrow place.
+        columns: Images per row, in a wide and in a narrow place.
         chosen: The id to mark as chosen.
         on_pick: Called before the page runs again after a click.
 
@@ -106,8 +106,8 @@ def matrix(
     Args:
         columns: Column headings.
         rows: One dictionary per row: `label`, `cells` (each `text`, `strength` in
-            [-1, 1] and perhaps `title`; or a picture's `src`, `title` and perhaps
-            `text` under it), and, where the row is a picture, its `id` and `src`.
+            [-1, 1] and perhaps `title`; or an image's `src`, `title` and perhaps
+            `text` under it), and, where the row is an image, its `id` and `src`.
         key: The component's key.
         alt: What the table shows, for those who do not see it.
         layout: "square", or "heat" for narrow cells.
@@ -131,10 +131,10 @@ def region(
     key: str,
     on_draw: Callable[[], None],
 ) -> None:
-    """Show a picture on which a box can be drawn.
+    """Show an image on which a box can be drawn.
 
     Args:
-        source: The picture as text for an image element.
+        source: The image as text for an image element.
         alt: What it shows.
         size: Its width and height in its own pixels, which the box counts in.
         box: Left, top, right, bottom of the box there is, or None.

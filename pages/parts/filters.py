@@ -1,4 +1,4 @@
-"""Searching among the training pictures: words and facets, on strips and on the map.
+"""Searching among the training images: words and facets, on strips and on the map.
 
 What is searched for lives in the link, as the choices `words` and `only`.
 """
@@ -24,15 +24,15 @@ def find(explorer: Explorer, place: DeltaGenerator) -> Matches | None:
         place: Where the search opens.
 
     Returns:
-        What it leaves, None for all pictures.
+        What it leaves, None for all images.
     """
     facets = chosen_facets(explorer)
     words = (link.choice("words") or "").strip()
     with place.popover(
         "Search",
         icon=":material/search:",
-        help="Show only training pictures that match words, or have certain labels; "
-        "ranks stay those among all pictures",
+        help="Show only training images that match words, or have certain labels; "
+        "ranks stay those among all images",
     ):
         show_controls(explorer, facets, words)
     matches = found_images(explorer, facets, words) if words or facets else None
@@ -42,7 +42,7 @@ def find(explorer: Explorer, place: DeltaGenerator) -> Matches | None:
         st.markdown(
             f"**{matches.size:,} of {explorer.num_examples:,}** · "
             f"{text(matches.words)} · "
-            ":gray[ranks are among all pictures]",
+            ":gray[ranks are among all images]",
             width="content",
         )
         st.button(
@@ -103,7 +103,7 @@ def show_controls(explorer: Explorer, facets: filters.Facets, words: str) -> Non
         "What it shows",
         max_chars=100,
         placeholder="for instance: cat",
-        help=f"The {filters.num_nearest(explorer.num_examples)} training pictures that "
+        help=f"The {filters.num_nearest(explorer.num_examples)} training images that "
         "CLIP finds nearest to the words",
         **tie(
             "filter_words",
@@ -123,7 +123,7 @@ def show_controls(explorer: Explorer, facets: filters.Facets, words: str) -> Non
             text(column_name(explorer.name, column)),
             values,
             placeholder="any",
-            help="Only pictures with one of these",
+            help="Only images with one of these",
             # A column's name may be any text, so its place names the widget.
             **tie(f"filter_{place}", list(facets.get(column, ())), take),
         )

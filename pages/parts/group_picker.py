@@ -1,7 +1,7 @@
-"""Choosing which training pictures are left out: by label, words, map or hand.
+"""Choosing which training images are left out: by label, words, map or hand.
 
 A group lives in the session and the link as one text (`pages.parts.link`):
-"value:COLUMN:VALUE" (all pictures with a value of metadata), "words:COUNT:WORDS" (those
+"value:COLUMN:VALUE" (all images with a value of metadata), "words:COUNT:WORDS" (those
 that CLIP finds nearest to some words) or "ids:3,7-9" (these).
 """
 
@@ -23,13 +23,13 @@ WAYS = {
     "map": "On the map",
     "ids": "By hand",
 }
-COUNT, MOST_FOUND = 24, 200  # pictures that a search by words takes
-OFFERED = 12  # pictures offered to be picked by hand
+COUNT, MOST_FOUND = 24, 200  # images that a search by words takes
+OFFERED = 12  # images offered to be picked by hand
 
 
 @dataclass(frozen=True)
 class Group:
-    """Training pictures that are left out together.
+    """Training images that are left out together.
 
     Attributes:
         members: Who is in it, bool, shape (N,), in the collection's order.
@@ -43,7 +43,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """How many pictures it has."""
+        """How many images it has."""
         return int(self.members.sum())
 
 
@@ -74,9 +74,9 @@ def find_group(explorer: Explorer, code: str) -> Group:
         note = ""
         if missing:
             listed = ", ".join(map(str, missing[:5])) + (", …" if missing[5:] else "")
-            what = "is not a training picture of this collection and was ignored."
+            what = "is not a training image of this collection and was ignored."
             if len(missing) > 1:
-                what = "are not training pictures of this collection and were ignored."
+                what = "are not training images of this collection and were ignored."
             note = f"{listed} {what}"
         return Group(table.index.isin(there), "picked by hand", note)
     raise ValueError(
@@ -86,7 +86,7 @@ def find_group(explorer: Explorer, code: str) -> Group:
 
 
 def first_group(explorer: Explorer, query: Query) -> str:
-    """Return the code of the group to begin with: what the picture's class shares."""
+    """Return the code of the group to begin with: what the image's class shares."""
     table = explorer.examples.table
     for column in groups.facets(table):
         return value_code(column, usual_value(explorer, column, query))
@@ -94,14 +94,14 @@ def first_group(explorer: Explorer, query: Query) -> str:
 
 
 def usual_value(explorer: Explorer, column: str, query: Query) -> str:
-    """Return the value of a column to begin with: the picture's own, else the most."""
+    """Return the value of a column to begin with: the image's own, else the most."""
     values = explorer.examples.table[column].astype(str)
     own = explorer.class_of(query.label).get(column)
     return own if (values == own).any() else values.value_counts().index[0]
 
 
 def value_code(column: str, value: str) -> str:
-    """Return the code of all pictures with a value."""
+    """Return the code of all images with a value."""
     return "value:" + columns.joined(column, ":", value)
 
 
@@ -118,8 +118,8 @@ def show_choice(explorer: Explorer, query: Query, answer: Answer | None) -> str:
 
     Args:
         explorer: The collection.
-        query: The picture that is asked about.
-        answer: What is known of the training pictures, None while it is computed.
+        query: The image that is asked about.
+        answer: What is known of the training images, None while it is computed.
 
     Returns:
         The code of the group that is chosen.
@@ -133,14 +133,14 @@ def show_choice(explorer: Explorer, query: Query, answer: Answer | None) -> str:
             choose(first_group(explorer, query))
 
     way = st.segmented_control(
-        "Which pictures are left out",
+        "Which images are left out",
         list(WAYS),
         format_func=WAYS.get,
         default=kind if kind in WAYS else "value",
         required=True,
         key="group_way",
-        help="By label: an artist, a class. By words: what the pictures show (CLIP). "
-        "On the map: draw around pictures that lie together. By hand: their numbers.",
+        help="By label: an artist, a class. By words: what the images show (CLIP). "
+        "On the map: draw around images that lie together. By hand: their numbers.",
         on_change=take_way,
     )
     if way == "value":
@@ -184,7 +184,7 @@ def choose_value(explorer: Explorer, query: Query, code: str) -> None:
         "Label",
         offered,
         format_func=lambda column: column_name(explorer.name, column),
-        help="What is known of every training picture",
+        help="What is known of every training image",
         **tie("group_column", column, take_column),
     )
     right.selectbox(
@@ -193,13 +193,13 @@ def choose_value(explorer: Explorer, query: Query, code: str) -> None:
         index=None,
         placeholder="Choose one",
         format_func=lambda name: f"{name} · {counts[name]:,}",
-        help="All pictures with this value are left out; the number is how many",
+        help="All images with this value are left out; the number is how many",
         **tie("group_value", value, take_value),
     )
 
 
 def choose_words(explorer: Explorer, code: str) -> None:
-    """Show a search by words and how many pictures it takes."""
+    """Show a search by words and how many images it takes."""
     kind, _, rest = code.partition(":")
     count, _, words = rest.partition(":") if kind == "words" else ("", "", "")
     most = min(MOST_FOUND, explorer.num_examples)
@@ -220,11 +220,11 @@ def choose_words(explorer: Explorer, code: str) -> None:
         "Words",
         key="group_words",
         placeholder="for instance: a red fruit",
-        help="Matched with what the pictures show (CLIP)",
+        help="Matched with what the images show (CLIP)",
         on_change=take,
     )
     right.slider(
-        "How many pictures",
+        "How many images",
         1,
         most,
         key="group_count",
@@ -232,11 +232,11 @@ def choose_words(explorer: Explorer, code: str) -> None:
         on_change=take,
     )
     if kind != "words":
-        st.caption("Type what the pictures show; until then the group stays as it is.")
+        st.caption("Type what the images show; until then the group stays as it is.")
 
 
 def choose_on_map(explorer: Explorer, query: Query, answer: Answer | None) -> None:
-    """Show the map of the training pictures, on which a group can be drawn around."""
+    """Show the map of the training images, on which a group can be drawn around."""
     image_map.show(
         explorer, query, answer, "group_map", lambda code: choose(f"ids:{code}")
     )
@@ -247,15 +247,15 @@ def choose_on_map(explorer: Explorer, query: Query, answer: Answer | None) -> No
 
 
 def choose_by_hand(explorer: Explorer, answer: Answer | None, code: str) -> None:
-    """Show a list of numbers, and pictures that a click puts into it."""
+    """Show a list of numbers, and images that a click puts into it."""
     table = explorer.examples.table
     picked = code.removeprefix("ids:") if code.startswith("ids:") else ""
     st.text_area(
-        "Numbers of training pictures",
+        "Numbers of training images",
         height=80,
         placeholder="for instance: 12, 40-52, 977",
-        help="Paste numbers from a table, or click pictures below. Every details "
-        "window says its picture’s number.",
+        help="Paste numbers from a table, or click images below. Every details "
+        "window says its image’s number.",
         **tie("group_ids", picked, lambda numbers: choose(f"ids:{numbers}")),
     )
     if answer is None:
@@ -287,6 +287,6 @@ def choose_by_hand(explorer: Explorer, answer: Answer | None, code: str) -> None
 
 
 def offered(answer: Answer, picked: list[int]) -> list[int]:
-    """Return the most influential pictures that are not picked yet."""
+    """Return the most influential images that are not picked yet."""
     ids = answer.example_ids[answer.order()]
     return ids[~np.isin(ids, picked)][:OFFERED].tolist()

@@ -51,9 +51,9 @@ def show_change(left_out: LeftOut, below: float) -> None:
 def standing(below: float) -> str:
     """Return what a place among random groups means, in words."""
     if below > 0.975:
-        return "Few random groups make this picture as much more likely."
+        return "Few random groups make this image as much more likely."
     if below < 0.025:
-        return "Few random groups make this picture as much less likely."
+        return "Few random groups make this image as much less likely."
     return "A random group does as much."
 
 
@@ -63,7 +63,7 @@ def show_random(
     """Show the random groups of the same size, and where the group stands."""
     heading(
         "Against random groups",
-        f"{len(others)} groups of {group.size:,}, drawn by chance from all pictures",
+        f"{len(others)} groups of {group.size:,}, drawn by chance from all images",
     )
     st.plotly_chart(
         group_figures.random_histogram(
@@ -103,7 +103,7 @@ def sized_by_retraining(
     if lens.timesteps or lens.region or lens.damping is not None:
         return (
             "The size is not calibrated: retrained models were measured as a whole, "
-            "not at some noise levels or on a part of the picture."
+            "not at some noise levels or on a part of the image."
         )
     calibrated = calibration_of(explorer, lens)
     if isinstance(calibrated, str):
@@ -130,8 +130,8 @@ def show_size(
         facts = {
             "Sum of the scores": texts.minus(f"{total:.6g}"),
             "Mean score of a member": texts.minus(f"{total / group.size:.6g}"),
-            "Training pictures": f"{len(answer.scores):,}",
-            "Predicted change = sum ÷ pictures": texts.minus(f"{change:.6g}"),
+            "Training images": f"{len(answer.scores):,}",
+            "Predicted change = sum ÷ images": texts.minus(f"{change:.6g}"),
             "Its standard error": texts.minus(f"{error:.3g}")
             if np.isfinite(error)
             else "none",
@@ -155,12 +155,12 @@ def show_calibrated(size: groups.Calibrated) -> None:
         number,
         label_visibility="collapsed",
         help="What was measured after such predictions, when models were trained "
-        "again on random halves of the pictures",
+        "again on random halves of the images",
     )
     words = (
         f"Expected beyond a random group of the same size; nine of ten measured "
         f"changes lie within {ends}. That was learnt where "
-        "halves of the pictures were left out, "
+        "halves of the images were left out, "
     )
     if size.explained > 0:
         words += f"and explains {size.explained:.0%} of how much they differ."
@@ -237,7 +237,7 @@ def show_redrawn(evidence: Evidence, query: Query, name: str) -> None:
     drawn, sample = dict(redrawn.group_rows(evidence)), query.facts["sample_id"]
     if name not in drawn or sample not in drawn[name]:
         return
-    labels = {NOTHING: "trained on every picture", name: f"without {name}"}
+    labels = {NOTHING: "trained on every image", name: f"without {name}"}
     cells = [
         {
             "src": images.data_uri(images.png(drawn[model][sample])),
@@ -246,7 +246,7 @@ def show_redrawn(evidence: Evidence, query: Query, name: str) -> None:
         for model, label in labels.items()
     ]
     rows = [{"label": "drawn again", "cells": cells}]
-    alt = "This picture from the same seed, as both models draw it"
+    alt = "This image from the same seed, as both models draw it"
     components.matrix(list(labels.values()), rows, "really_drawn", alt=alt)
 
 
@@ -262,7 +262,7 @@ def show_all_values(
         columns,
         required=True,
         format_func=lambda name: text(column_name(explorer.name, name)),
-        help="One bar for each value: what leaving out all its pictures would change",
+        help="One bar for each value: what leaving out all its images would change",
         **link.bind("shares", columns, columns[0]),
     )
     values = explorer.examples.table.loc[answer.example_ids, column]
@@ -285,7 +285,7 @@ def show_all_values(
     if len(table) > len(shown):
         st.caption(
             f"The {len(shown)} with the largest effect of {len(table):,}; the table "
-            "has all. A value with more pictures has more to lose."
+            "has all. A value with more images has more to lose."
         )
     st.download_button(
         "All values as a table (CSV)",
@@ -293,7 +293,7 @@ def show_all_values(
         file_name=texts.file_name(explorer.name, column, query.key, ending="csv"),
         mime="text/csv",
         icon=":material/download:",
-        help=f"Pictures, {what} and standard error of every value",
+        help=f"Images, {what} and standard error of every value",
         on_click="ignore",
     )
 

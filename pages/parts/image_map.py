@@ -1,4 +1,4 @@
-"""The map of the training pictures, drawn around to choose some; pages share it."""
+"""The map of the training images, drawn around to choose some; pages share it."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from core.files.texts import safe_csv
 from core.report import group_figures, reading
 from pages.parts import waiting
 
-# Only the tools that mark pictures; the pages have no use for plotly's others.
+# Only the tools that mark images; the pages have no use for plotly's others.
 TOOLS = {
     "modeBarButtons": [["lasso2d", "select2d"]],
     "displaylogo": False,
@@ -22,7 +22,7 @@ TOOLS = {
 }
 HEIGHT = 440
 HOW = (
-    "Each dot is a training picture; those that show like things lie near each other "
+    "Each dot is a training image; those that show like things lie near each other "
     "(CLIP, t-SNE: only who is near counts, not how far apart). "
 )
 
@@ -40,14 +40,14 @@ def show(
 
     Args:
         explorer: The collection.
-        query: The picture that is asked about.
+        query: The image that is asked about.
         answer: Colours the dots, None while it is computed.
         key: Of the chart.
-        take: Called with the pictures that were drawn around, as `groups.write_ids`
+        take: Called with the images that were drawn around, as `groups.write_ids`
             writes them, before the page runs again.
-        likeness: How like the query each training picture is to CLIP, shape (N,), which
+        likeness: How like the query each training image is to CLIP, shape (N,), which
             says where the query would lie; None while that is not known.
-        among: What a search leaves to be shown, None for all pictures.
+        among: What a search leaves to be shown, None for all images.
     """
     positions = waiting.result_of(
         "map", f"{explorer.fingerprint}/map", explorer.map_positions, HEIGHT
@@ -78,8 +78,8 @@ def show(
         key=key,
         on_select=chosen,
         selection_mode=("points", "box", "lasso"),
-        alt=f"Map of {len(frame):,} training pictures; those that look alike lie "
-        "together. On the page Groups, the same pictures can be chosen by numbers.",
+        alt=f"Map of {len(frame):,} training images; those that look alike lie "
+        "together. On the page Groups, the same images can be chosen by numbers.",
     )
 
 
@@ -115,12 +115,12 @@ def colours(answer: Answer | None) -> str:
     if answer is None:
         return "The colours come once the answer is there."
     if reading.is_similarity(answer.lens):
-        return "The greener, the more it looks like this picture."
+        return "The greener, the more it looks like this image."
     return "Green made it more likely, orange less."
 
 
 def marked_csv(explorer: Explorer, answer: Answer, members: np.ndarray) -> str:
-    """Return the scores of some pictures as a table, best first."""
+    """Return the scores of some images as a table, best first."""
     table = reading.score_table([answer], explorer.examples.table)
     ids = answer.example_ids[members]
     return safe_csv(table[table["example"].isin(ids)])

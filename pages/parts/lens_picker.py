@@ -2,7 +2,7 @@
 
 Lenses live in the session and the link as one text (`pages.parts.link`):
 codes joined by "~", each a method, a measurement where it counts, and a range of noise
-levels where it is not all, e.g. "ekfac.elbo.0-500". The region belongs to the picture.
+levels where it is not all, e.g. "ekfac.elbo.0-500". The region belongs to the image.
 """
 
 import time
@@ -255,7 +255,7 @@ def show_method_choice(explorer: Explorer, lenses: list[Lens], place: int) -> No
         "Method",
         ready,
         format_func=lambda name: METHODS[name].title,
-        help="How the training pictures are scored",
+        help="How the training images are scored",
         **tie(
             f"method_{place}",
             chosen,
@@ -274,7 +274,7 @@ def show_measurement_choice(lenses: list[Lens], place: int) -> None:
         "Measurement",
         [name for name, facts in MEASUREMENTS.items() if facts.attributable],
         format_func=lambda name: MEASUREMENTS[name].title,
-        help="What would change if a training picture were removed",
+        help="What would change if a training image were removed",
         **tie(
             f"measurement_{place}",
             lenses[place].measurement,

@@ -1,6 +1,6 @@
-"""Showing answers: strips of pictures, details of one, agreement between lenses.
+"""Showing answers: strips of images, details of one, agreement between lenses.
 
-Every page that shows training pictures under a lens shares this.
+Every page that shows training images under a lens shares this.
 """
 
 from dataclasses import replace
@@ -18,13 +18,13 @@ from core.report import comparison, figures, reading
 from pages.parts import components, lens_picker, link, trust, waiting
 from pages.parts.words import column_name, column_word, heading, text
 
-STRIP = 6  # pictures in a strip
+STRIP = 6  # images in a strip
 NUM_BANDS = 8  # bands of noise levels, where an answer is divided over them
 CHART = {"displayModeBar": False}
 LEGEND = (
     "± is one standard error; a pale number is within noise, less than two of them "
-    "from zero. A dark mark is the picture’s rank in another column: \\#3 is third "
-    "from the top, \\#−1 the last. Click a picture for details."
+    "from zero. A dark mark is the image’s rank in another column: \\#3 is third "
+    "from the top, \\#−1 the last. Click an image for details."
 )
 
 # --- asking -------------------------------------------------------------------------
@@ -34,7 +34,7 @@ LEGEND = (
 def stored_answer(
     collection: str, query: str, lens: Lens, _query: Query, _explorer: Explorer
 ) -> Answer | None:
-    """Return the answer that came with a gallery picture; keyed by values."""
+    """Return the answer that came with a gallery image; keyed by values."""
     return _explorer.stored_answer(_query, lens)
 
 
@@ -45,7 +45,7 @@ def ask_all(
 
     Args:
         explorer: The collection.
-        query: The picture.
+        query: The image.
         lenses: How to ask, one per place.
         slot: Jobs wait in "`slot` 0", "`slot` 1", ...
 
@@ -104,14 +104,14 @@ def show_strips(
     Args:
         explorer: The collection.
         answer: What to show.
-        others: Answers whose ranks are marked on pictures that they share.
+        others: Answers whose ranks are marked on images that they share.
         key: The component's key.
         tones: Which strips.
-        count: Pictures in a strip.
-        among: What a search leaves to be shown, None for all pictures.
+        count: Images in a strip.
+        among: What a search leaves to be shown, None for all images.
 
     Returns:
-        The training picture that was clicked just now, or None.
+        The training image that was clicked just now, or None.
     """
     scale = reading.scale(answer)
     strips = reading.strips(answer, count, among)
@@ -143,15 +143,15 @@ def answer_tile(
     marks: list[tuple[Lens, dict[int, str]]],
     own_ranks: np.ndarray | None = None,
 ) -> dict:
-    """Return the tile of a training picture under a lens.
+    """Return the tile of a training image under a lens.
 
     Args:
         explorer: The collection.
         answer: Under the lens.
         scale: How its scores are printed.
-        position: Of the picture in the answer.
+        position: Of the image in the answer.
         marks: Of other lenses, `reading.marks` of each.
-        own_ranks: Of all pictures, where the tile does not stand where its rank is.
+        own_ranks: Of all images, where the tile does not stand where its rank is.
     """
     example = int(answer.example_ids[position])
     tile = components.example_tile(explorer, example)
@@ -174,17 +174,17 @@ def answer_tile(
 def show_members(
     explorer: Explorer, answer: Answer, members: np.ndarray, most: int, key: str
 ) -> int | None:
-    """Show the most influential of some training pictures.
+    """Show the most influential of some training images.
 
     Args:
         explorer: The collection.
         answer: Says how influential they are.
-        members: Which pictures, bool, shape (N,).
-        most: Pictures shown.
+        members: Which images, bool, shape (N,).
+        most: Images shown.
         key: The component's key.
 
     Returns:
-        The picture that was clicked just now, or None.
+        The image that was clicked just now, or None.
     """
     order = answer.order()
     first = order[members[order]][:most]
@@ -231,7 +231,7 @@ def show_chosen_detail(
 
 
 def close_detail() -> None:
-    """Forget which picture's details are open."""
+    """Forget which image's details are open."""
     st.session_state.detail = None
 
 
@@ -239,18 +239,18 @@ def close_detail() -> None:
 def show_detail(
     explorer: Explorer, query: Query, answers: list[Answer], example: int
 ) -> None:
-    """Show a training picture beside the sample, with all that is known of it."""
+    """Show a training image beside the sample, with all that is known of it."""
     title = ", ".join(explorer.examples.caption(example))
     # A grid stays side by side on a phone; columns would stack.
     pictures = st.grid(2, min_column_width=120, wrap=False)
     with pictures.container():
         picture = images.enlarged(images.png(query.pixels))
         st.image(picture, width="stretch", alt=query.description)
-        heading("The picture asked about", query.description)
+        heading("The image asked about", query.description)
     with pictures.container():
         picture = images.enlarged(explorer.image_png(example))
         st.image(picture, width="stretch", alt=title)
-        heading(title, f"Training picture {example}")
+        heading(title, f"Training image {example}")
     for answer in answers:
         tested, _ = trust.mark(explorer, answer.lens, answer.source)
         st.markdown(
@@ -268,7 +268,7 @@ def show_detail(
         "Ask about this one",
         type="primary",
         icon=":material/search:",
-        help="Which training pictures made this training picture likely?",
+        help="Which training images made this training image likely?",
     ):
         link.ask_next({"example": str(example)})
 
@@ -276,7 +276,7 @@ def show_detail(
 def show_pair_curve(
     explorer: Explorer, query: Query, answers: list[Answer], example: int
 ) -> None:
-    """Show at which noise levels a training picture matters for the sample."""
+    """Show at which noise levels a training image matters for the sample."""
     lens = next((a.lens for a in answers if a.lens.kind == "influence"), None)
     if lens is None:
         return
@@ -312,14 +312,14 @@ def last_word(name: str) -> str:
 
 
 def show_agreement(answers: list[Answer], key: str) -> None:
-    """Show how far lenses name the same pictures, as a table of all pairs."""
+    """Show how far lenses name the same images, as a table of all pairs."""
     heading("Do the lenses agree?", "1 or all: the same; 0: nothing in common")
     chosen = st.segmented_control(
         "Compare",
         list(comparison.COMPARISONS),
         required=True,
-        help="First 10, first 50: how many pictures stand at the top of both. Whole "
-        "order: Spearman’s rank correlation over all training pictures.",
+        help="First 10, first 50: how many images stand at the top of both. Whole "
+        "order: Spearman’s rank correlation over all training images.",
         **link.bind("agreement", comparison.COMPARISONS, "First 10", last_word),
     )
     size = len(answers[0].scores)
@@ -346,15 +346,15 @@ def show_agreement(answers: list[Answer], key: str) -> None:
 
 
 def show_distribution(answers: list[Answer], key: str) -> None:
-    """Show how the scores of lenses are spread over the training pictures."""
-    heading("Few or many?", "A long right end: a few pictures stand out")
+    """Show how the scores of lenses are spread over the training images."""
+    heading("Few or many?", "A long right end: a few images stand out")
     names = lens_picker.short_titles([answer.lens for answer in answers])
     scores = {name: answer.scores for name, answer in zip(names, answers, strict=True)}
     st.plotly_chart(
         figures.distribution(comparison.distribution(scores)),
         config=CHART,
         key=key,
-        alt="How many training pictures have which score, for " + ", ".join(names),
+        alt="How many training images have which score, for " + ", ".join(names),
     )
 
 
@@ -367,7 +367,7 @@ def show_shares(explorer: Explorer, answer: Answer, column: str) -> None:
         "of what made it more likely · " + lens_title(answer.lens),
     )
     if frame.empty:
-        st.caption("No training picture made this one more likely.")
+        st.caption("No training image made this one more likely.")
         return
     words = "; ".join(f"{row.group} {row.share:.0%}" for row in frame.itertuples())
     st.plotly_chart(
@@ -378,6 +378,6 @@ def show_shares(explorer: Explorer, answer: Answer, column: str) -> None:
     )
     if frame["error"].notna().any():
         st.caption(
-            "Errors of pictures are taken as independent; of pictures that are alike "
+            "Errors of images are taken as independent; of images that are alike "
             "they are not, and ± is too small."
         )

@@ -1,9 +1,9 @@
 """What is asked, in the session and in the address: a link opens the same view.
 
-A `view` names the picture that is asked about and the part of it, as text,
+A `view` names the image that is asked about and the part of it, as text,
 e.g. {"sample": "12", "region": "8,8,40,40"}. `lenses` names how it is asked, one code
-per column, e.g. "ekfac.elbo.0-500~clip". `detail` is the training picture whose details
-are open. `group` is the code of the training pictures that are left out
+per column, e.g. "ekfac.elbo.0-500~clip". `detail` is the training image whose details
+are open. `group` is the code of the training images that are left out
 (`pages.parts.group_picker`). `choices` are whatever else a page lets one choose. All of
 it stays while a visitor goes from page to page.
 
@@ -23,7 +23,7 @@ from pages.parts import waiting
 from pages.parts.ties import tie
 from pages.parts.words import text
 
-# The ways to name a picture, in the order in which they are offered.
+# The ways to name an image, in the order in which they are offered.
 ORIGINS = {
     "sample": "Gallery",
     "seed": "Generate",
@@ -34,7 +34,7 @@ ORIGINS = {
 IMAGE_KEYS = (*ORIGINS, "label", "sampler", "steps", "guidance")
 VIEW_KEYS = (*IMAGE_KEYS, "region", "inverted", "exact")
 CHOICE_KEYS = (
-    "words",  # what is searched for among the training pictures
+    "words",  # what is searched for among the training images
     "only",  # the labels that they must have
     "picked",  # those that were marked on the map
     "measured",  # Timesteps: what is looked at over the noise levels
@@ -50,7 +50,7 @@ LINK_KEYS = ("collection", *VIEW_KEYS, "lenses", "detail", "group", *CHOICE_KEYS
 LONGEST = 200  # letters of a value; links leave longer ones out
 LONG = {"group": 1500, "picked": 1500, "only": 600}
 DEFAULT_LENSES = "ekfac.loss~clip"
-MOST_ASKED = 12  # pictures that a session remembers
+MOST_ASKED = 12  # images that a session remembers
 
 
 # --- the address --------------------------------------------------------------------
@@ -101,7 +101,7 @@ def settle(explorer: Explorer) -> None:
 def follow(explorer: Explorer, address: dict[str, str]) -> list[str]:
     """Take over everything that an address names; return what was ignored and why.
 
-    Whether a picture, a lens or a group exists is said where it would be shown.
+    Whether an image, a lens or a group exists is said where it would be shown.
 
     Args:
         explorer: The collection.
@@ -133,7 +133,7 @@ def follow(explorer: Explorer, address: dict[str, str]) -> list[str]:
     ):
         st.session_state.detail = None
         notes.append(
-            f"The link opens the training picture “{shortened(address['detail'])}”, "
+            f"The link opens the training image “{shortened(address['detail'])}”, "
             "which this collection does not have."
         )
     return notes
@@ -185,7 +185,7 @@ def forget() -> None:
         st.session_state.pop(name, None)
 
 
-# --- the picture --------------------------------------------------------------------
+# --- the image --------------------------------------------------------------------
 
 
 def current_view() -> dict[str, str]:
@@ -197,7 +197,7 @@ def current_view() -> dict[str, str]:
 
 
 def ask_about(view: dict[str, str]) -> None:
-    """Make a picture the one that is asked about, the whole of it."""
+    """Make an image the one that is asked about, the whole of it."""
     waiting.leave_jobs()
     st.session_state.view = view
     st.session_state.origin = origin_of(view)
@@ -205,23 +205,23 @@ def ask_about(view: dict[str, str]) -> None:
 
 
 def ask_next(view: dict[str, str]) -> None:
-    """Make a picture the one that is asked about, from below the picker.
+    """Make an image the one that is asked about, from below the picker.
 
     The picker's widgets are on the page already, so their values cannot change in this
-    run; the next one begins with the new picture.
+    run; the next one begins with the new image.
     """
     st.session_state.next_view = view
     waiting.run_again()
 
 
 def change_view(**changes: str | None) -> None:
-    """Change how the picture is asked about; None takes a key away."""
+    """Change how the image is asked about; None takes a key away."""
     view = {**st.session_state.view, **changes}
     st.session_state.view = {k: v for k, v in view.items() if v is not None}
 
 
 def origin_of(view: dict[str, str]) -> str:
-    """Return which of the four ways a picture was chosen in."""
+    """Return which of the four ways an image was chosen in."""
     return next(key for key in ORIGINS if key in view)
 
 
@@ -233,14 +233,14 @@ def first_view(explorer: Explorer) -> dict[str, str]:
 
 
 def remember(source: Callable[[], str], words: str) -> list[dict]:
-    """Note the picture that is asked about; return those asked, the newest first.
+    """Note the image that is asked about; return those asked, the newest first.
 
     Args:
-        source: Gives the picture as text for an image element, where it is new.
+        source: Gives the image as text for an image element, where it is new.
         words: What it is.
 
     Returns:
-        Each with its `view` (the whole picture), `src` and `words`.
+        Each with its `view` (the whole image), `src` and `words`.
     """
     view = {k: v for k, v in st.session_state.view.items() if k in IMAGE_KEYS}
     asked = st.session_state.setdefault("asked", [])

@@ -23,8 +23,8 @@ class Chosen:
     """The image that a page is about.
 
     Attributes:
-        query: The picture.
-        region: Box in pixels of the picture that is asked about, None for all of it.
+        query: The image.
+        region: Box in pixels of the image that is asked about, None for all of it.
         content: Where the page shows its content, beside the panel.
     """
 
@@ -34,10 +34,10 @@ class Chosen:
 
 
 def show_panel(explorer: Explorer) -> Chosen:
-    """Show the picture and the ways to choose another; stop the page without one."""
+    """Show the image and the ways to choose another; stop the page without one."""
     view = link.current_view()
     st.caption(
-        f"**{text(explorer.title)}** · {explorer.num_examples:,} training pictures · "
+        f"**{text(explorer.title)}** · {explorer.num_examples:,} training images · "
         f"{text(explorer.device_name)}"
     )
     body = st.container()
@@ -65,7 +65,7 @@ def show_panel(explorer: Explorer) -> Chosen:
 def find_region(
     query: Query | None, view: dict[str, str]
 ) -> tuple[int, int, int, int] | None:
-    """Return the region that a view names, None for the whole picture.
+    """Return the region that a view names, None for the whole image.
 
     A `ValueError` holds the sentence to show where it is not a region.
     """
@@ -79,7 +79,7 @@ def find_region(
 def show_sample(
     explorer: Explorer, query: Query, region: tuple[int, int, int, int] | None
 ) -> None:
-    """Show the picture that is asked about, and how to ask about a part of it."""
+    """Show the image that is asked about, and how to ask about a part of it."""
     height, width = query.pixels.shape[-2:]
     components.region(
         images.data_uri(images.enlarged(images.png(query.pixels))),
@@ -102,7 +102,7 @@ def show_sample(
 
 
 def set_region(box: list[int] | None) -> None:
-    """Ask about a box of the picture, or about all of it."""
+    """Ask about a box of the image, or about all of it."""
     if box is not None:
         box = ",".join(str(int(side)) for side in box)
     change_view(region=box)
@@ -111,7 +111,7 @@ def set_region(box: list[int] | None) -> None:
 def show_region_controls(
     size: tuple[int, int], region: tuple[int, int, int, int] | None
 ) -> None:
-    """Say which part of the picture is asked about, with sliders to change it."""
+    """Say which part of the image is asked about, with sliders to change it."""
     width, height = size
     x0, y0, x1, y1 = region or (0, 0, width, height)
 
@@ -123,8 +123,8 @@ def show_region_controls(
         label,
         icon=":material/crop:",
         key="part",  # stays open while its label changes
-        help="Ask about one part of the picture only. With a mouse, drag a box on "
-        "the picture; the sliders do the same.",
+        help="Ask about one part of the image only. With a mouse, drag a box on "
+        "the image; the sliders do the same.",
     ):
         st.slider(
             "From left to right",
@@ -144,7 +144,7 @@ def show_region_controls(
         st.button(
             "All of it",
             type="tertiary",
-            help="Ask about the whole picture again",
+            help="Ask about the whole image again",
             on_click=set_region,
             args=(None,),
         )
@@ -162,14 +162,14 @@ def region_from_sliders(
 
 
 def show_history(query: Query) -> None:
-    """Show the pictures that were asked about before, to go back to one."""
+    """Show the images that were asked about before, to go back to one."""
     asked = link.remember(
         lambda: images.data_uri(images.png(query.pixels)), query.description
     )
     with st.popover(
         "Before",
         icon=":material/history:",
-        help="Pictures that you asked about before; the browser’s back does the same",
+        help="Images that you asked about before; the browser’s back does the same",
         disabled=len(asked) < 2,
     ):
         tiles = [
@@ -197,7 +197,7 @@ def show_link() -> None:
 
 
 def offer_inversion(explorer: Explorer, query: Query) -> None:
-    """Offer approximate sampling steps for a picture that the model did not draw."""
+    """Offer approximate sampling steps for an image that the model did not draw."""
     st.toggle(
         "Approximate drawing steps",
         help=text(explorer.trajectory_note(query)),

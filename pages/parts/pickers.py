@@ -15,9 +15,9 @@ from pages.parts.words import column_name, sentence, text
 
 
 def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
-    """Show the four ways to choose a picture."""
+    """Show the four ways to choose an image."""
     origin = st.segmented_control(
-        "Where the picture comes from",
+        "Where the image comes from",
         list(ORIGINS),
         format_func=ORIGINS.get,
         key="origin",
@@ -25,7 +25,7 @@ def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
         label_visibility="collapsed",
         width="stretch",
         wrap=True,
-        help="Which picture to ask about",
+        help="Which image to ask about",
     )
     choose = {
         "sample": pick_from_gallery,
@@ -37,11 +37,11 @@ def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
 
 
 def pick_from_gallery(explorer: Explorer, view: dict[str, str]) -> None:
-    """Show the pictures that came with the collection."""
+    """Show the images that came with the collection."""
     if explorer.gallery.empty:
-        st.caption("This collection has no gallery. Generate a picture instead.")
+        st.caption("This collection has no gallery. Generate an image instead.")
         return
-    st.caption(f"{len(explorer.gallery)} pictures the model drew. Choose one.")
+    st.caption(f"{len(explorer.gallery)} images the model drew. Choose one.")
     items = gallery_items(explorer.fingerprint, explorer)
     strip = {"title": "Gallery", "tone": "neutral", "empty": "", "tiles": items}
     components.tiles(
@@ -104,7 +104,7 @@ def pick_class(explorer: Explorer, view: dict[str, str]) -> int | None:
 
 
 def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
-    """Show the settings of a new picture."""
+    """Show the settings of a new image."""
     with st.form("generate", border=False):
         label = pick_class(explorer, view)
         seed = st.number_input(
@@ -152,9 +152,9 @@ def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
     """Show the upload."""
     with st.form("upload", border=False):
         file = st.file_uploader(
-            "A picture: PNG, JPEG, WebP or another common kind",
+            "An image: PNG, JPEG, WebP or another common kind",
             key="file",
-            help="It is turned upright and made as small as the pictures that the "
+            help="It is turned upright and made as small as the images that the "
             "model knows. What is see-through becomes white; of an animation the first "
             "frame is taken",
         )
@@ -163,7 +163,7 @@ def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
         if not st.form_submit_button("Ask about it", type="primary"):
             return
     if file is None:
-        st.info("Choose a picture first.")
+        st.info("Choose an image first.")
         return
     data = file.getvalue()
     digest = hashlib.sha256(data).hexdigest()[:16]
@@ -172,15 +172,15 @@ def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
 
 
 def pick_training_image(explorer: Explorer, view: dict[str, str]) -> None:
-    """Show a search over the training pictures."""
+    """Show a search over the training images."""
     words = st.text_input(
-        "Find a training picture",
+        "Find a training image",
         placeholder="words, or its number",
         key="search",
-        help="Words are matched with what the pictures show (CLIP)",
+        help="Words are matched with what the images show (CLIP)",
     ).strip()
     if not words:
-        st.caption("Which training pictures made another training picture likely?")
+        st.caption("Which training images made another training image likely?")
         return
     examples = find_examples(explorer, words)
     if not examples:
@@ -203,7 +203,7 @@ def pick_training_image(explorer: Explorer, view: dict[str, str]) -> None:
 
 
 def find_examples(explorer: Explorer, words: str) -> list[int]:
-    """Return the training pictures for some words, or the one with that number."""
+    """Return the training images for some words, or the one with that number."""
     example = link.number(words)
     if example is not None:
         return [example] if example in explorer.examples.table.index else []
@@ -214,7 +214,7 @@ def find_examples(explorer: Explorer, words: str) -> list[int]:
         return []
 
 
-@st.cache_data(max_entries=256, show_spinner="Looking through the pictures")
+@st.cache_data(max_entries=256, show_spinner="Looking through the images")
 def search(collection: str, words: str, count: int, _explorer: Explorer) -> list[int]:
-    """Return the training pictures nearest to some words; keyed by values."""
+    """Return the training images nearest to some words; keyed by values."""
     return [example for example, _ in _explorer.search(words, count)]

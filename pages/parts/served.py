@@ -28,7 +28,7 @@ LONGEST_UPLOAD = 60.0  # seconds that one may take
 UPLOAD = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 SORRY = (
     "This could not be shown; the log of the app says why. Load the page again, or "
-    "choose another picture."
+    "choose another image."
 )
 
 

@@ -31,11 +31,11 @@ def offer(
     answers: list[Answer],
     left_out: report.LeftOut | None = None,
 ) -> None:
-    """Offer what was answered as a report, as a picture and as a table.
+    """Offer what was answered as a report, as an image and as a table.
 
     Args:
         explorer: The collection.
-        query: The picture that was asked about.
+        query: The image that was asked about.
         answers: What is known of it, the one to begin with first.
         left_out: A group whose removal was asked about, under the first answer.
     """
@@ -50,7 +50,7 @@ def offer(
     with st.container(border=True):
         heading(
             "Take it with you",
-            "Pictures, scores with errors, credits, settings, and the command that "
+            "Images, scores with errors, credits, settings, and the command that "
             "asks again",
         )
         with st.container(horizontal=True):
@@ -73,7 +73,7 @@ def offer(
                 file_name=name("png"),
                 mime="image/png",
                 icon=":material/image:",
-                help="The picture, what made it and whose art that is, to share: "
+                help="The image, what made it and whose art that is, to share: "
                 "1200 × 630 pixels",
                 on_click="ignore",
             )
@@ -83,6 +83,6 @@ def offer(
                 file_name=name("csv"),
                 mime="text/csv",
                 icon=":material/table:",
-                help="Score, standard error and rank of every training picture",
+                help="Score, standard error and rank of every training image",
                 on_click="ignore",
             )

@@ -85,7 +85,7 @@ def choose_collection() -> None:
         "Collection",
         names,
         index=None,
-        help="The model and its training pictures that all pages are about",
+        help="The model and its training images that all pages are about",
         **tie("collection_choice", st.session_state.collection, _take_collection),
     )
 

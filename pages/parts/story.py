@@ -36,14 +36,14 @@ class Step:
 
 
 def begin(explorer: Explorer) -> None:
-    """Ask about the picture to begin with."""
+    """Ask about the image to begin with."""
     link.ask_about(link.first_view(explorer))
     lens_picker.choose(BOTH[:1])
     st.session_state.group = None
 
 
 def ask_whole(lenses: list[Lens]) -> Callable[[Explorer], None]:
-    """Return what asks about the whole picture in some ways."""
+    """Return what asks about the whole image in some ways."""
 
     def prepare(explorer: Explorer) -> None:
         link.change_view(region=None)
@@ -53,7 +53,7 @@ def ask_whole(lenses: list[Lens]) -> Callable[[Explorer], None]:
 
 
 def ask_middle(explorer: Explorer) -> None:
-    """Ask about the middle of the picture."""
+    """Ask about the middle of the image."""
     size = explorer.image_shape[-1]
     low, high = size // 4, size - size // 4
     link.change_view(region=f"{low},{low},{high},{high}")
@@ -61,7 +61,7 @@ def ask_middle(explorer: Explorer) -> None:
 
 
 def leave_out(explorer: Explorer) -> None:
-    """Leave out the pictures that share the first label of the picture's class."""
+    """Leave out the images that share the first label of the image's class."""
     ask_whole(BOTH)(explorer)
     st.session_state.group = None  # the page then begins with that group
 
@@ -73,14 +73,14 @@ def steps(explorer: Explorer) -> list[Step]:
     return [
         Step(
             "explore",
-            "Pick a picture",
+            "Pick an image",
             "The model drew this one. Choose any other from the gallery, or stay.",
             begin,
         ),
         Step(
             "explore",
             "See what made it",
-            "Without the training pictures of the green row it would be less likely; ± "
+            "Without the training images of the green row it would be less likely; ± "
             "says how sure that is.",
             ask_whole(BOTH[:1]),
         ),
@@ -94,14 +94,14 @@ def steps(explorer: Explorer) -> list[Step]:
         Step(
             "explore",
             "Ask about a part",
-            "Now only the marked part counts, and other pictures come first. Drag "
-            "another box on the picture.",
+            "Now only the marked part counts, and other images come first. Drag "
+            "another box on the image.",
             ask_middle,
         ),
         Step(
             "groups",
             f"Leave one {label} out",
-            "What if none of these pictures had been there? Random groups of the same "
+            "What if none of these images had been there? Random groups of the same "
             "size say whether that is much.",
             leave_out,
         ),
@@ -115,7 +115,7 @@ def steps(explorer: Explorer) -> list[Step]:
         Step(
             "explore",
             "Take it with you",
-            "At the foot of this page: a report that stands for itself, a picture to "
+            "At the foot of this page: a report that stands for itself, an image to "
             "share, all scores.",
             ask_whole(BOTH),
         ),
@@ -148,7 +148,7 @@ def show(explorer: Explorer) -> None:
     if st.sidebar.button(
         "Two-minute story",
         icon=":material/auto_stories:",
-        help="Seven steps from a picture to a report, from the first one",
+        help="Seven steps from an image to a report, from the first one",
     ):
         go_to(explorer, 0)
     number = st.session_state.story
@@ -156,7 +156,7 @@ def show(explorer: Explorer) -> None:
         return
     told = steps(explorer)
     if number == INVITED:
-        line = "**New here?** Two minutes show what made a picture, and how far to "
+        line = "**New here?** Two minutes show what made an image, and how far to "
         line += "trust that."
     else:
         step = told[number]

@@ -26,13 +26,13 @@ def whole(view: dict[str, str], key: str, default: int | None = None) -> int | N
     if value is None:
         raise ValueError(
             f"The link says {key}={link.shortened(view[key])}, which is not a whole "
-            "number of usual size. Choose a picture here instead."
+            "number of usual size. Choose an image here instead."
         )
     return value
 
 
 def find_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
-    """Return the picture that is asked about, None while it is being made.
+    """Return the image that is asked about, None while it is being made.
 
     A `LookupError` or `ValueError` holds the sentence to show instead.
     """
@@ -59,27 +59,27 @@ def known_label(explorer: Explorer, view: dict[str, str]) -> int | None:
         return label
     raise ValueError(
         f"The link asks for class {label}; this collection has "
-        f"{len(explorer.classes)}, counted from 0. Choose a picture here instead."
+        f"{len(explorer.classes)}, counted from 0. Choose an image here instead."
     )
 
 
 def uploaded_query(explorer: Explorer, view: dict[str, str]) -> Query:
-    """Return a picture that this visitor uploaded.
+    """Return an image that this visitor uploaded.
 
     Raises:
-        LookupError: If it was somebody else, or too long or too many pictures ago.
+        LookupError: If it was somebody else, or too long or too many images ago.
     """
     data = served.uploads().find(waiting.visitor(), view["upload"])
     if data is None:
         raise LookupError(
-            "This picture was uploaded in another visit or some pictures ago, and is "
+            "This image was uploaded in another visit or some images ago, and is "
             "not kept; a link does not hold it. Upload it here again."
         )
     return explorer.query_from_upload(data, known_label(explorer, view))
 
 
 def generated_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
-    """Return a picture made for a seed, None while the model is at work.
+    """Return an image made for a seed, None while the model is at work.
 
     Raises:
         ValueError: If the link asks for something the model cannot do.
@@ -94,7 +94,7 @@ def generated_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
         raise ValueError(
             f"The link asks for sampler '{link.shortened(sampler)}' and seed {seed}; "
             f"there are {' and '.join(SAMPLERS)}, and seeds from 0 to {MAX_SEED}. "
-            "Choose a picture here instead."
+            "Choose an image here instead."
         )
     if not (STEPS[0] <= steps <= STEPS[1] and GUIDANCE[0] <= guidance <= GUIDANCE[1]):
         raise ValueError(

@@ -93,7 +93,7 @@ def described(
         columns: Whose combination is the class, as `class_columns` returns them.
         notes: Of the source.
     """
-    lines = [f"pictures: {summary.count:,}" + (", all grey" if summary.grey else "")]
+    lines = [f"images: {summary.count:,}" + (", all grey" if summary.grey else "")]
     sizes = [f"{w}x{h}" for (w, h), _ in summary.sizes.most_common(3)]
     more = len(summary.sizes) - len(sizes)
     lines.append(f"sizes: {', '.join(sizes)}" + (f" and {more:,} more" if more else ""))

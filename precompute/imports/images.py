@@ -34,7 +34,7 @@ def inspect_data(path: Path, selection: Selection) -> str:
         records = selection.records(source)
         summary = inspect(
             records,
-            lambda loop: Bar(loop, "read", unit=" pictures"),
+            lambda loop: Bar(loop, "read", unit=" images"),
             selection.drop_duplicates,
         )
     layout = f"layout: {source.layout}"
@@ -70,7 +70,7 @@ def data_settings(
             folder,
             name,
             size,
-            lambda loop: Bar(loop, "import", unit=" pictures"),
+            lambda loop: Bar(loop, "import", unit=" images"),
             selection.drop_duplicates,
         )
     columns = class_columns(summary, selection.classes)
@@ -82,7 +82,7 @@ def data_settings(
     print("\n".join(described(summary, columns, notes)))
     if summary.count < FEWEST:
         raise ValueError(
-            f"Only {summary.count} pictures could be read; a collection needs at least "
+            f"Only {summary.count} images could be read; a collection needs at least "
             f"{FEWEST}. Give more, or loosen --split, --keep and --limit."
         )
     settings = DataConfig(

@@ -48,7 +48,7 @@ def describe_model(denoiser: Denoiser) -> list[str]:
     total = sum(p.numel() for p in denoiser.unet.parameters())
     size, schedule = decoded_size(denoiser), denoiser.scheduler.config
     colour = "grey" if decoded_channels(denoiser) == 1 else "colour"
-    lines = [f"pictures: {size}x{size}, {colour}"]
+    lines = [f"images: {size}x{size}, {colour}"]
     text = isinstance(denoiser.unet, TextConditioned)
     model = "UNet2DConditionModel, text to image," if text else "UNet2DModel"
     if denoiser.autoencoder is None:
@@ -145,8 +145,8 @@ def _imported(
         data = replace(data, label_columns=())
     elif (classes := num_classes(folder / data.path, data)) != denoiser.null_label:
         raise ValueError(
-            f"The model has {denoiser.null_label} classes and the pictures {classes}. "
-            "Give the pictures it was trained on, in folders or with a 'label' column; "
+            f"The model has {denoiser.null_label} classes and the images {classes}. "
+            "Give the images it was trained on, in folders or with a 'label' column; "
             "--classes names other columns."
         )
     # Models of texts are large, and most of their weights were saved in half precision.
@@ -183,7 +183,7 @@ def described_captions(
     """Return what was seen of the texts, a line for each thing."""
     lines = [f"captions: {len(captions):,} different"]
     if empty := (summary.values.get("caption") or {}).get(""):
-        lines[0] += f"; pictures without one, taken with the empty text: {empty:,}"
+        lines[0] += f"; images without one, taken with the empty text: {empty:,}"
     if cut := cut_texts(read_tokenizer(saved.part("tokenizer")), captions):
         lines.append(f"longer than the text encoder reads, and cut: {cut:,}")
     return lines

@@ -43,10 +43,10 @@ class Prompts:
             yield replace(record, facts=facts | {"caption": text or self.other})
         if not has_text:
             raise ValueError(
-                "The model is conditional on text and no picture has a "
+                "The model is conditional on text and no image has a "
                 f"{' or '.join(map(repr, columns))}; there are: "
                 f"{', '.join(sorted(seen)) or 'no columns'}. Put a metadata.csv with "
-                "'file_name' and 'caption' beside the pictures, or a .txt for each; "
+                "'file_name' and 'caption' beside the images, or a .txt for each; "
                 "name another column with --caption; or give one text for all with "
                 "--prompt."
             )

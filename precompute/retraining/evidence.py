@@ -80,7 +80,7 @@ def assemble(
         config: The full model's settings.
         settings: What was measured.
         explorer: The collection.
-        tables: The evidence's `measured`, `scores`, `pictures` and `groups`.
+        tables: The evidence's `measured`, `scores`, `images` and `groups`.
         features: How strong each method is that reads features, as `feature_rows`.
     """
     (measured, scores, *others), share = tables, RetrainConfig.share
@@ -120,7 +120,7 @@ def check_samples(explorer: Explorer, samples: dict[str, torch.Tensor]) -> None:
         if not np.allclose(explorer.engine.x_0(query), x_0, atol=1e-3):
             raise ValueError(
                 f"Sample {sample_id} of the collection '{explorer.name}' is not the "
-                "picture that the retrained models measured. Build the collection "
+                "image that the retrained models measured. Build the collection "
                 "with the same --work folder."
             )
 

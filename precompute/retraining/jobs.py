@@ -63,7 +63,7 @@ def recipe(
     if settings.start_from and not anew:
         raise ValueError(
             f"'{config.name}' was trained from '{settings.start_from}', weights that "
-            "have seen every picture, so training from them leaves none out. Choose a "
+            "have seen every image, so training from them leaves none out. Choose a "
             "preset that starts anew: --preset gpu."
         )
     settings = replace(
@@ -211,7 +211,7 @@ def disjoint_jobs(
     """
     if max(settings.shares) > 0.5:
         raise ValueError(
-            f"Two parts of {max(settings.shares):g} of the pictures must overlap. "
+            f"Two parts of {max(settings.shares):g} of the images must overlap. "
             "Choose shares up to 0.5."
         )
     generator = keyed_generator(config.seed, "disjoint")
@@ -283,7 +283,7 @@ def removals(
             table = evidence.default_scores(method, "loss")
             if table is None:
                 raise LookupError(
-                    f"There are no scores of '{method}' to remove pictures by. Compute "
+                    f"There are no scores of '{method}' to remove images by. Compute "
                     "them with `python -m precompute evidence`."
                 )
             for sample_id in sorted(table.index)[: settings.num_samples]:
@@ -336,7 +336,7 @@ def group_jobs(
         members = group_members(name, dataset.metadata)
         if members.all():
             raise ValueError(
-                f"Every picture is in '{name}', so that no model can be trained "
+                f"Every image is in '{name}', so that no model can be trained "
                 "without it. Name a smaller group."
             )
         share = float(members.mean())

@@ -152,7 +152,7 @@ def open_stage(
         dataset = load_dataset(config.data)
         if not np.array_equal(dataset.ids, collection.examples().index):
             raise ValueError(
-                f"The data set '{config.data.path}' holds other pictures than "
+                f"The data set '{config.data.path}' holds other images than "
                 f"collection '{name}'. Build the collection again."
             )
         weights = collection.denoiser()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from core.explorer.explorer import Answer, Explorer, Query
 
-HELP = "score all training pictures for one"
+HELP = "score all training images for one"
 DIGITS = "%.9g"  # of the numbers that are written
 
 
@@ -34,14 +34,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--collection", required=True)
     add_root(parser)
-    which = parser.add_argument_group("the picture (one of)")
+    which = parser.add_argument_group("the image (one of)")
     which = which.add_mutually_exclusive_group(required=True)
-    which.add_argument("--image", type=Path, metavar="FILE", help="any picture")
+    which.add_argument("--image", type=Path, metavar="FILE", help="any image")
     which.add_argument(
         "--sample", type=valued(Whole(0)), metavar="ID", help="a gallery sample"
     )
     which.add_argument(
-        "--example", type=valued(Whole(0)), metavar="ID", help="a training picture"
+        "--example", type=valued(Whole(0)), metavar="ID", help="a training image"
     )
     which.add_argument("--seed", type=valued(Whole()), metavar="N", help="generate one")
     made = parser.add_argument_group("how it is made, or what it is taken for")
@@ -61,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--invert",
         action="store_true",
-        help="find approximate sampling steps of a picture the model did not draw",
+        help="find approximate sampling steps of an image the model did not draw",
     )
     lens = parser.add_argument_group("the lens")
     lens.add_argument(
@@ -145,7 +145,7 @@ def chosen_label(explorer: "Explorer", options: argparse.Namespace) -> int | Non
     if options.image is None and options.seed is None:
         raise ValueError(
             "--label is for --image and --seed: a gallery sample and a training "
-            "picture have a class of their own. Omit it."
+            "image have a class of their own. Omit it."
         )
     label = label_of(options.label, explorer.class_names())
     print(f"class {label}: {one_line(explorer.class_words(label))}", file=sys.stderr)
@@ -162,7 +162,7 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ValueError(
-            f"'{path}' cannot be read ({error.strerror}). Give the path of a picture."
+            f"'{path}' cannot be read ({error.strerror}). Give the path of an image."
         ) from error
 
 

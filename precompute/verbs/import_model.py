@@ -29,9 +29,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="folder or file of the noise schedule, where the model has none",
     )
-    texts = parser.add_argument_group("the texts of a text-to-image model's pictures")
+    texts = parser.add_argument_group("the texts of a text-to-image model's images")
     texts.add_argument("--caption", default="", metavar="COLUMN", help="that has them")
-    texts.add_argument("--prompt", default="", help="of pictures that have none")
+    texts.add_argument("--prompt", default="", help="of images that have none")
     parser.add_argument("--set", action="append", default=[], help="as for build")
     add_selection(parser)
     add_credits(parser)
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     if options.collection is None or options.data is None:
         raise ValueError(
             "To make a collection give both --collection NAME and --data PATH, the "
-            "pictures that the model was trained on."
+            "images that the model was trained on."
         )
     chosen = selection(options)
     if options.caption or options.prompt:

@@ -6,7 +6,7 @@ from pathlib import Path
 from precompute.verbs.options import add_selection
 from precompute.verbs.settings import selection
 
-HELP = "say what pictures lie at a path"
+HELP = "say what images lie at a path"
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -122,7 +122,7 @@ def add_settings(
         help="change one setting, such as train.num_steps=500",
     )
     if own:
-        group = parser.add_argument_group("a collection of your own pictures")
+        group = parser.add_argument_group("a collection of your own images")
         group.add_argument("--data", type=Path, metavar="PATH", help="where they lie")
         add_selection(group)
         add_credits(group)
@@ -159,7 +159,7 @@ def add_selection(group) -> None:
         action="append",
         default=[],
         metavar="COLUMN=VALUE,...",
-        help="only pictures with one of these values",
+        help="only images with one of these values",
     )
     group.add_argument("--index", type=Path, help="file of positions among these")
     group.add_argument(

@@ -41,7 +41,7 @@ def add_own(parser: argparse.ArgumentParser) -> None:
     other.add_argument(
         "--disjoint",
         action="store_true",
-        help="instead, pairs of models that share no picture, of growing size",
+        help="instead, pairs of models that share no image, of growing size",
     )
     other.add_argument(
         "--without",

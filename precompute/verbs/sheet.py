@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from core.explorer.explorer import Explorer
 
-HELP = "gallery beside training pictures, as PNG"
+HELP = "gallery beside training images, as PNG"
 COLUMNS, GAP = 8, 6
 
 

@@ -19,7 +19,7 @@ PAGES = {
     "Measurements": "Three ways to say",
     "Timesteps": "drawn from noise",
     "Methods": "in every way there is",
-    "Map": "All training pictures at once",
+    "Map": "All training images at once",
     "Groups": "What if this artist",
     "Evidence": "samples measured in each",
     "Collections": "What it cost",

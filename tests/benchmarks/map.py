@@ -33,7 +33,7 @@ def first():
 def second():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, {count})).astype(np.float32)
-    names = [f"picture {{i}}" for i in range({count})]
+    names = [f"image {{i}}" for i in range({count})]
     score = (x * y).astype(np.float32)
     frame = pd.DataFrame(dict(x=x, y=y, id=range({count}), name=names, score=score))
     figure = group_figures.image_map(frame, True, "change", np.zeros(2))

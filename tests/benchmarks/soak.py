@@ -58,16 +58,16 @@ def ask_more(visitor: Visitor, chance: random.Random, counts: Counter) -> bool:
     """Do one thing that a page offers; return whether the address says so."""
     gallery = visitor.pictures("Gallery")
     ways = ["another page", "back"]
-    ways += ["a picture of the gallery"] * 2 if gallery else []
+    ways += ["an image of the gallery"] * 2 if gallery else []
     ways += ["a set of columns"] if visitor.offers(PRESETS[0]) else []
-    ways += ["a picture of one's own"] if visitor.offers("Upload") else []
+    ways += ["an image of one's own"] if visitor.offers("Upload") else []
     way, before = chance.choice(ways), (visitor.page, visitor.link)
     if way == "another page":
         visitor.go(chance.choice(GO))
     elif way == "back":
         if not visitor.back():
             return False
-    elif way == "a picture of the gallery":
+    elif way == "an image of the gallery":
         visitor.pick("Gallery", chance.choice(gallery))
     elif way == "a set of columns":
         visitor.choose(chance.choice(PRESETS))

@@ -29,11 +29,11 @@ from core.methods import METHODS, with_features
     [
         (Lens("magic"), "There is no method 'magic'. Choose one of ekfac, kfac"),
         (Lens("ekfac", "mood"), "There is no measurement 'mood'. Choose one of loss"),
-        (Lens("ekfac", "log-probability"), "gives a value for a picture but no scores"),
+        (Lens("ekfac", "log-probability"), "gives a value for an image but no scores"),
         (Lens(timesteps=(5, 5)), "timestep range 5:5 is not inside 0:20"),
         (Lens(timesteps=(-1, 5)), "timestep range -1:5 is not inside 0:20"),
         (Lens(timesteps=(0, 21)), "timestep range 0:21 is not inside 0:20"),
-        (Lens(region=(4, 0, 4, 8)), "region 4,0,4,8 is not a box inside the picture"),
+        (Lens(region=(4, 0, 4, 8)), "region 4,0,4,8 is not a box inside the image"),
         (Lens(region=(0, 0, 9, 8)), "of 8x8 pixels. Give left, top, right, bottom"),
         (Lens(num_draws=6), "6 draws cannot be split into 4 equal parts"),
         (Lens(num_draws=0), "0 draws cannot be split"),
@@ -86,7 +86,7 @@ def test_equal_questions_have_equal_keys():
 
 def test_what_a_method_ignores_is_said():
     said = " ".join(lens_notes(Lens("clip", region=(0, 0, 1, 1))))
-    assert said == "CLIP compares whole pictures: timesteps and region change nothing."
+    assert said == "CLIP compares whole images: timesteps and region change nothing."
     assert "measurement of its own" in " ".join(lens_notes(Lens("d-trak", "elbo")))
     assert "no standard errors" in " ".join(lens_notes(Lens("trak")))
     assert lens_notes(Lens()) == lens_notes(Lens("clip")) == []
@@ -124,7 +124,8 @@ def test_scoring_and_engine_name_no_method():
         if isinstance(node, ast.Constant)
     }
     eigenvalues, factor, array = {"ekfac", "kfac"}, {"gradient"}, {"clip"}
-    assert words & set(METHODS) <= eigenvalues | factor | array
+    seed = {"patches"}
+    assert words & set(METHODS) <= eigenvalues | factor | array | seed
 
 
 def test_lenses_load_without_torch():

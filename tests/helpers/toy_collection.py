@@ -19,7 +19,7 @@ def write_examples(writer, ids=(0, 1, 2)):
     writer.put_examples(
         ids,
         [i % 2 for i in ids],
-        [f"picture {i}".encode() for i in ids],
+        [f"image {i}".encode() for i in ids],
         [{"name": f"name {i}"} for i in ids],
     )
 

@@ -22,7 +22,7 @@ def strange(write, path: str) -> Case:
         f"newlines, other alphabets and 300 letters in a {path[2:]}",
         lambda folder: write(folder / path, *((name, IMAGE) for name in names)),
         3,
-        says=("pictures: 3", "classes: 2: two lines 1, \u732b 1"),
+        says=("images: 3", "classes: 2: two lines 1, \u732b 1"),
     )
 
 

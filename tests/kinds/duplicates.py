@@ -23,7 +23,7 @@ CASES = [
         twice,
         4,
         says=(
-            "pictures: 4\n",
+            "images: 4\n",
             "note: 2 exact duplicates: 'a/3.png = a/1.png' and 'b/1.png = a/1.png'. 1 "
             "with another label than the first: 'b/1.png'. --drop-duplicates uses the "
             "first of each alone.",
@@ -35,7 +35,7 @@ CASES = [
         twice,
         {"a/1.png": {}, "a/2.png": {}},
         says=(
-            "pictures: 2\n",
+            "images: 2\n",
             "classes: none: every image has the label 'a'; ",
             "The first of each is used.",
         ),

@@ -45,7 +45,7 @@ CASES = [
         "one folder for each class",
         lambda folder: images(folder, "cat/1.png", "dog/1.png"),
         {"cat/1.png": {"label": "cat"}, "dog/1.png": {"label": "dog"}},
-        says=("pictures: 2", "classes: 2: cat 1, dog 1"),
+        says=("images: 2", "classes: 2: cat 1, dog 1"),
     ),
     Case(
         "folders",

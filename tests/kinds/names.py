@@ -25,7 +25,7 @@ def one_of_each(carrier: str) -> list[Case]:
                 folder / "set", f"a{ending}", encoded(halves(size=24), kind)
             ),
             1,
-            says=("pictures: 1", "skipped: 0"),
+            says=("images: 1", "skipped: 0"),
         )
         for kind, endings in CALLED.items()
     ]
@@ -68,7 +68,7 @@ def among_others(folder: Path) -> Path:
 CASES = [
     *(case for carrier in CARRIERS for case in one_of_each(carrier)),
     *(
-        Case("strange names", repr(name)[:40], strange(name), 1, says=("pictures: 1",))
+        Case("strange names", repr(name)[:40], strange(name), 1, says=("images: 1",))
         for name in STRANGE
     ),
     *(

@@ -119,7 +119,7 @@ def test_a_model_unlike_its_training_images_says_so_first(limit, monkeypatch):
 
 
 def first_example(root: Path) -> int:
-    """Return the number of a training picture."""
+    """Return the number of a training image."""
     return int(open_explorer("glyphs", root).examples.table.index[3])
 
 
@@ -140,7 +140,7 @@ def test_page_opens_without_an_error(tiny_collection, monkeypatch, page):
     ],
 )
 def test_page_fills_with_pictures(tiny_collection, monkeypatch, page, shown):
-    """Every page that asks about a picture says how to read it and answers."""
+    """Every page that asks about an image says how to read it and answers."""
     app = wait_for_jobs(open_app(tiny_collection, monkeypatch, f"pages/{page}.py"))
     assert not app.exception
     assert "How to read this" in words(app)
@@ -217,7 +217,7 @@ def test_page_says_what_it_computes_on(tiny_collection, monkeypatch):
 
 
 def test_link_opens_the_same_view(tiny_collection, monkeypatch):
-    """The address names the picture, and a visitor who follows it sees that picture."""
+    """The address names the image, and a visitor who follows it sees that image."""
     explorer = open_explorer("glyphs", tiny_collection)
     sample = str(explorer.gallery.index[-1])
     app = open_app(tiny_collection, monkeypatch, sample=sample)
@@ -227,7 +227,7 @@ def test_link_opens_the_same_view(tiny_collection, monkeypatch):
 
 
 def test_link_opens_the_same_lenses_region_and_details(tiny_collection, monkeypatch):
-    """Three columns, a part of the picture, and one training picture's details."""
+    """Three columns, a part of the image, and one training image's details."""
     link = {
         "sample": "0",
         "region": "2,2,10,12",
@@ -243,7 +243,7 @@ def test_link_opens_the_same_lenses_region_and_details(tiny_collection, monkeypa
         True,
         False,
     ]
-    assert "The picture asked about" in words(app)
+    assert "The image asked about" in words(app)
     assert "the marked part" in words(app)
 
 
@@ -280,7 +280,7 @@ def test_preset_sets_the_columns_and_the_link(tiny_collection, monkeypatch):
 
 
 def test_sliders_choose_a_part_of_the_picture(tiny_collection, monkeypatch):
-    """The keyboard's way to draw a box; another picture is asked about as a whole."""
+    """The keyboard's way to draw a box; another image is asked about as a whole."""
     app = open_app(tiny_collection, monkeypatch, sample="0")
     size = app.slider(key="across").max
     app.slider(key="across").set_value((1, 9)).run()
@@ -523,7 +523,7 @@ def test_evidence_without_removals_says_how_to_make_them(
     write_evidence(evidence_folder(root, explorer.config), few)
     app = open_app(root, monkeypatch, "pages/evidence.py")
     assert not app.exception
-    assert "No model was trained without the pictures that matter most" in plain(app)
+    assert "No model was trained without the images that matter most" in plain(app)
     flags = "--collection glyphs --preset tiny"
     assert f"retrain {flags} --removals --missing\n" in app.code[0].value
     assert app.code[0].value.endswith(f"evidence {flags} --add")

@@ -1,4 +1,4 @@
-"""The whole app in a real browser: pictures arrive, uploads are answered, no errors."""
+"""The whole app in a real browser: images arrive, uploads are answered, no errors."""
 
 import json
 import os
@@ -67,18 +67,18 @@ def settle(page) -> None:
 
 
 def strip(page, title: str):
-    """Return the picture tiles of a strip."""
+    """Return the image tiles of a strip."""
     return page.get_by_role("region", name=title).get_by_role("button")
 
 
 def pictures_loaded(tiles) -> bool:
-    """Return whether every tile shows a decoded picture."""
+    """Return whether every tile shows a decoded image."""
     loaded = "tile => tile.querySelector('img').naturalWidth > 0"
     return all(tile.evaluate(loaded) for tile in tiles.all())
 
 
 def test_gallery_picture_fills_both_columns(page, address):
-    """A click on a gallery tile asks about it; both lenses show pictures."""
+    """A click on a gallery tile asks about it; both lenses show images."""
     page.goto(address)
     gallery = strip(page, "Gallery")
     gallery.nth(1).click()
@@ -136,7 +136,7 @@ def test_upload_is_answered(page, address):
 
 
 def test_back_returns_to_what_was_asked_before(page, address):
-    """One step a picture and one a page; then "Before" knows them all."""
+    """One step an image and one a page; then "Before" knows them all."""
     page.goto(f"{address}?sample=0")
     gallery = strip(page, "Gallery")
     pressed = playwright.expect(page.locator('[aria-pressed="true"]').first)
@@ -185,7 +185,7 @@ def test_what_is_no_picture_is_refused_with_a_sentence(page, address):
     page.locator('input[type="file"]').set_input_files({
         "name": "mine.png",
         "mimeType": "image/png",
-        "buffer": b"no picture",
+        "buffer": b"no image",
     })
     page.get_by_text("mine.png").wait_for()
     page.get_by_role("button", name="Ask about it").click()
@@ -308,7 +308,7 @@ def test_lasso_on_the_map_makes_a_strip_and_a_group(page, address):
     playwright.expect(marked).to_have_count(24)
     page.get_by_role("button", name="Use as group").click()
     page.wait_for_url("**/groups?*group=ids*")
-    everything = page.get_by_text("32 of 32 pictures")
+    everything = page.get_by_text("32 of 32 images")
     playwright.expect(everything.first).to_be_visible()
 
 
@@ -348,7 +348,7 @@ def test_names_that_attack_are_read_as_text(page, hostile_collection):
 
 
 def test_report_opens_without_a_network_and_prints_on_a4(page, tiny_explorer):
-    """Nothing is asked for; every picture is decoded, none is wider than the paper."""
+    """Nothing is asked for; every image is decoded, none is wider than the paper."""
     query = tiny_explorer.query_from_gallery(0)
     answers = [tiny_explorer.answer(query, lens) for lens in (Lens(), Lens("clip"))]
     parts = [report.Part(answer, None) for answer in answers]
@@ -408,7 +408,7 @@ def faults(page) -> list[tuple[str, str, str]]:
     ],
 )
 def test_no_page_has_a_serious_fault(page, address, mode, width):
-    """Of axe-core's rules, on every page and in the details of a picture."""
+    """Of axe-core's rules, on every page and in the details of an image."""
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=mode, reduced_motion="reduce")
     page.goto(address)
@@ -464,7 +464,7 @@ STRIPS = 'section[aria-label="Made it more likely"] .tile'
 
 
 def test_nothing_jumps_once_the_first_answer_is_there(page, address):
-    """Layout shifts of a visit add up to less than 0.1, pictures and pages changed."""
+    """Layout shifts of a visit add up to less than 0.1, images and pages changed."""
     page.add_init_script(SHIFTS)
     page.goto(f"{address}?sample=0")
     strip(page, "Least similar").first.wait_for()
@@ -481,7 +481,7 @@ def test_nothing_jumps_once_the_first_answer_is_there(page, address):
 
 @pytest.mark.long
 def test_clicks_are_answered_at_once(page, address):
-    """Gallery pictures within 300 ms and known pages within 500 ms, by the median."""
+    """Gallery images within 300 ms and known pages within 500 ms, by the median."""
     page.goto(f"{address}?sample=0")
     strip(page, "Least similar").first.wait_for()
     took = {"gallery": [], "pages": []}

@@ -28,7 +28,7 @@ PAGES = {  # what a page has shown once it is answered
 
 
 def new_picture(page: str) -> dict[str, str]:
-    """Return the link to a picture that nobody asked about, another for every page."""
+    """Return the link to an image that nobody asked about, another for every page."""
     seed = 100 + list(PAGES).index(page)
     return {"seed": str(seed), "label": "0", "sampler": "ddpm", "steps": "4"}
 
@@ -40,12 +40,12 @@ def new_picture(page: str) -> dict[str, str]:
 def test_page_and_details_window_are_both_answered(
     tiny_collection, monkeypatch, page, picture
 ):
-    """By link, on a new picture, of which nothing is stored, and on a stored one."""
+    """By link, on a new image, of which nothing is stored, and on a stored one."""
     link = picture | {"detail": str(first_example(tiny_collection))}
     place = f"pages/{page}.py" if page else ""
     app = wait_for_jobs(open_app(tiny_collection, monkeypatch, place, **link))
     assert not app.exception, app.exception
-    assert "The picture asked about" in words(app) and "When it matters" in words(app)
+    assert "The image asked about" in words(app) and "When it matters" in words(app)
     assert all(key in app.session_state for key in PAGES[page])
     charts = [str(chart.proto) for chart in app.get("plotly_chart")]
     assert any("Predicted change over the noise levels" in said for said in charts)
@@ -86,7 +86,7 @@ def test_what_both_wait_for_is_computed_once_and_stopped_in_both(
     monkeypatch.setattr(type(explorer), "band_answers", counted)
     held_back.append(True)
     try:
-        # The answer of a gallery picture is stored, the noise levels' part is not.
+        # The answer of a gallery image is stored, the noise levels' part is not.
         app = open_app(tiny_collection, monkeypatch, "pages/timesteps.py", sample="1")
         run_until(app, lambda: "bands" in held(app) and counts)
         app.session_state["detail"] = first_example(tiny_collection)

@@ -55,7 +55,7 @@ def test_printed_change_is_the_sum_over_the_group(tiny_collection, monkeypatch):
     below = groups.share_below(change, others)
     assert f"{below:.0%} of 200 random groups" in shown(app)
     assert "than after a random removal as large" in shown(app)
-    assert f"{members.sum()} of {len(table)} pictures" in shown(app)
+    assert f"{members.sum()} of {len(table)} images" in shown(app)
     assert "The size is not calibrated" in shown(app)
 
 
@@ -88,7 +88,7 @@ def test_calibrated_change_is_shown_where_there_is_evidence(
     assert shown(app).count(ends) == 1 + found.tested  # beside the raw score, in words
     told = f"in 90% of cases from {ends}" if found.tested else "or further: no half"
     assert told in shown(app)
-    assert "That was learnt where halves of the pictures were left out" in shown(app)
+    assert "That was learnt where halves of the images were left out" in shown(app)
 
 
 def test_a_group_that_is_gone_is_not_shown_as_chosen(tiny_collection, monkeypatch):
@@ -105,10 +105,10 @@ def test_a_group_that_is_gone_is_not_shown_as_chosen(tiny_collection, monkeypatc
 @pytest.mark.parametrize(
     ("link", "said"),
     [
-        ({"group": "ids:99999"}, "No training picture is in this group yet"),
-        ({"group": "ids:"}, "No training picture is in this group yet"),
+        ({"group": "ids:99999"}, "No training image is in this group yet"),
+        ({"group": "ids:"}, "No training image is in this group yet"),
         ({"group": "value:subgroup:x"}, "does not have. Choose one here"),
-        ({"group": "ids:0-31"}, "Every picture is in this group"),
+        ({"group": "ids:0-31"}, "Every image is in this group"),
         ({"group": "magic"}, "a group 'magic'"),
         ({"group": "words:0:heart"}, "does not have"),
         ({"lenses": "clip"}, "makes no prediction"),
@@ -126,8 +126,8 @@ def test_unknown_numbers_are_named_and_ignored(tiny_collection, monkeypatch):
     explorer = open_explorer("glyphs", tiny_collection)
     known = int(explorer.examples.table.index[0])
     app = open_groups(tiny_collection, monkeypatch, group=f"ids:{known},99999")
-    assert "99999 is not a training picture of this collection" in shown(app)
-    assert "1 of 32 pictures" in shown(app) and not app.info
+    assert "99999 is not a training image of this collection" in shown(app)
+    assert "1 of 32 images" in shown(app) and not app.info
 
 
 def test_every_way_to_choose_writes_the_link(tiny_collection, monkeypatch):
@@ -147,11 +147,11 @@ def test_every_way_to_choose_writes_the_link(tiny_collection, monkeypatch):
     assert address(app)["group"] == "words:5:a face: [x]"
     app = wait_for_jobs(app)
     found = explorer.search("a face: [x]", 5)
-    assert "5 of 32 pictures" in shown(app) and len(found) == 5
+    assert "5 of 32 images" in shown(app) and len(found) == 5
 
     app.segmented_control(key="group_way").set_value("ids").run()
     app.text_area(key="group_ids").set_value(f"{ids[0]}, {ids[3]}").run()
-    assert "2 of 32 pictures" in shown(wait_for_jobs(app))
+    assert "2 of 32 images" in shown(wait_for_jobs(app))
     assert address(app)["group"] == f"ids:{ids[0]}, {ids[3]}"
     # Back at the labels, what they show is what is left out.
     app.segmented_control(key="group_way").set_value("value").run()

@@ -65,7 +65,7 @@ def check_harmless(app, value: str) -> None:
 
 @pytest.mark.parametrize("origin", link.ORIGINS)
 def test_nothing_in_an_address_breaks_the_app(tiny_collection, monkeypatch, origin):
-    """Each hostile value as a picture is one plain sentence, or is ignored."""
+    """Each hostile value as an image is one plain sentence, or is ignored."""
     app = open_app(tiny_collection, monkeypatch, sample="0")
     for value in HOSTILE:
         check_harmless(follow(app, {origin: value}), value)
@@ -88,7 +88,7 @@ def test_nothing_in_any_key_breaks_a_page(tested_collection, monkeypatch, key):
     ("given", "said"),
     [
         ({"sample": "9" * 400}, "200"),
-        ({"detail": "99999"}, "opens the training picture “99999”"),
+        ({"detail": "99999"}, "opens the training image “99999”"),
         ({"upload": "ab12"}, "Upload it here again"),
         ({"example": "0", "region": "x" * 300}, "“region” is 300 letters long"),
         ({"seed": "1", "label": "x"}, "label=x, which is not a whole number"),
@@ -164,7 +164,7 @@ def test_back_follows_the_address_and_a_late_address_does_not(
 def test_asked_before_are_the_newest_first_once_each_and_bounded(
     tiny_collection, monkeypatch
 ):
-    """A picture asked again comes to the front, whatever part of it was asked."""
+    """An image asked again comes to the front, whatever part of it was asked."""
     monkeypatch.setattr(link, "MOST_ASKED", 4)
     explorer = open_explorer("glyphs", tiny_collection)
     first, *_, last = examples = [str(i) for i in explorer.examples.table.index[:5]]

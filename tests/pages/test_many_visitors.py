@@ -42,7 +42,7 @@ def server(tiny_collection):
 
 
 def shown(visitor: Visitor) -> list:
-    """Return what a page shows of every lens: numbers of pictures and scores."""
+    """Return what a page shows of every lens: numbers of images and scores."""
     return [
         [
             [(tile["id"], tile["score"]) for tile in row["tiles"]]
@@ -69,7 +69,7 @@ def expected(explorer: Explorer, example: int, codes: str) -> list:
 
 
 def test_twenty_visitors_each_get_their_own_answer(server, tiny_explorer):
-    """Different pictures and lenses at the same time, in turns, with one model."""
+    """Different images and lenses at the same time, in turns, with one model."""
     ids = [int(example) for example in tiny_explorer.examples.table.index]
     asked = [(ids[i], LENSES[i % len(LENSES)]) for i in range(VISITORS)]
     before, took = server.megabytes(), {}
@@ -95,7 +95,7 @@ def test_twenty_visitors_each_get_their_own_answer(server, tiny_explorer):
         visitor.close()
     assert max(took.values()) < 4 * PATIENCE
     said = [text for visitor in visitors for text in visitor.said]
-    assert any("people before you" in text for text in said), said
+    assert any("people ahead of you" in text for text in said), said
     assert server.megabytes() - before < ROOM
 
 

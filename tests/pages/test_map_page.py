@@ -39,7 +39,7 @@ def test_marked_pictures_are_shown_and_become_the_group(tiny_collection, monkeyp
     assert "picked_tiles" in app.session_state
     button(app, "Use as group").click().run()  # goes to the page Groups
     assert address(app)["group"] == "ids:2-4,9"
-    assert "4 of 32 pictures" in shown(app)
+    assert "4 of 32 images" in shown(app)
     app = wait_for_jobs(app.switch_page(PAGE).run())
     button(app, "Clear selection").click().run()
     assert "picked" not in address(app)
@@ -97,7 +97,7 @@ def test_search_that_finds_nothing_says_why(tiny_collection, monkeypatch):
 
 
 def test_table_of_the_marked_holds_their_scores(tiny_explorer):
-    """Number for number, the best first, and no other picture."""
+    """Number for number, the best first, and no other image."""
     answer = tiny_explorer.answer(tiny_explorer.query_from_gallery(0), Lens())
     members = np.isin(answer.example_ids, [2, 3, 9])
     text = image_map.marked_csv(tiny_explorer, answer, members)

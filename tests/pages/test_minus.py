@@ -67,7 +67,7 @@ def below_zero() -> dict[str, object]:
     dots = {"x": value, "y": value, "id": [0, 1, 2], "name": "a", "score": value}
     bars = {"group": ["a", "b", "c"], "change": value, "standard_error": error}
     points = {"name": ["a", "b", "c"], "value": value, "error": error, "tone": "x"}
-    places = {"lens": "a", "place": [-1.5, 0.0, 1.5], "pictures": [1, 2, 3]}
+    places = {"lens": "a", "place": [-1.5, 0.0, 1.5], "images": [1, 2, 3]}
     weights = {"timestep": [0, 1, 2], "weight": [1e-6, 1, 2], "measurement": "a"}
     collapse = {"num_pictures": [1, 2, 3], "correlation": value, "drawn": value}
     return {
@@ -82,7 +82,7 @@ def below_zero() -> dict[str, object]:
         "collapse": evidence_figures.collapse_curves(pd.DataFrame(collapse)),
         "random": group_figures.random_histogram(np.array(value), -40.0, "change"),
         "bars": group_figures.change_bars(
-            pd.DataFrame(bars).assign(pictures=1), "change"
+            pd.DataFrame(bars).assign(images=1), "change"
         ),
         "map": group_figures.image_map(pd.DataFrame(dots), True, "change"),
     }

@@ -1,4 +1,4 @@
-"""The pictures of README.md: the two-minute story as a visitor sees it."""
+"""The images of README.md: the two-minute story as a visitor sees it."""
 
 import io
 import re
@@ -44,14 +44,14 @@ def walk(browser, address: str, mode: str, width: int, height: int, scale: float
     for number in range(1, STEPS + 1):
         page.get_by_role("button", name=re.compile("^(Begin|Next)$")).click()
         page.get_by_text(f"{number} of {STEPS}", exact=False).first.wait_for()
-        page.mouse.move(width - 2, height - 2)  # no help text over the picture
+        page.mouse.move(width - 2, height - 2)  # no help text over the image
         rest(page)
         yield number, page
     context.close()
 
 
 def save(page, name: str) -> int:
-    """Write what a page shows as a small picture; return its bytes."""
+    """Write what a page shows as a small image; return its bytes."""
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     if image.width > WIDTH:
         size = (WIDTH, round(WIDTH * image.height / image.width))

@@ -90,7 +90,7 @@ def test_a_value_measured_now_is_the_stored_one(glyphs):
 
 
 def test_training_pictures_find_themselves(glyphs):
-    """At least 18 of 20 pictures are among their own ten most influential ones."""
+    """At least 18 of 20 images are among their own ten most influential ones."""
     result = self_influence.run("glyphs", None, forms=("sketch",))["sketch"]
     assert result["among_ten"] >= 18, result
 

@@ -6,7 +6,7 @@ from core.explorer.explorer import open_explorer
 from tests.pages.test_app import address, app_runs_first, open_app, words  # noqa: F401  (a fixture among them)
 
 TOLD = [  # page, the line's beginning, what the address then says
-    ("explore", "Pick a picture", {"lenses": "ekfac.loss"}),
+    ("explore", "Pick an image", {"lenses": "ekfac.loss"}),
     ("explore", "See what made it", {"lenses": "ekfac.loss"}),
     ("explore", "Compare with similarity", {}),
     ("explore", "Ask about a part", {"region": "16,16,48,48"}),

@@ -46,7 +46,7 @@ SMALLER = {
     r"evidence --collection fashion2 --preset tiny$": r"\g<0> --probability-draws 0",
     r"--subsets 32": "--subsets 4",
     r"--subsets 8": "--subsets 3",
-    r"--same-seed": r"\g<0> --subsets 1 --seeds 1",
+    r"retrain .*--same-seed": r"\g<0> --subsets 1 --seeds 1",
     r"--index idx_train.csv": "",  # the sets of a test are smaller than CIFAR
     r"automobile,horse": "automobile,horse,airplane,bird",
     r"\bPATH\b": "pictures",

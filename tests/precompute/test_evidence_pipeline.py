@@ -274,7 +274,7 @@ def test_groups_alone_are_evidence(made, tiny_collection, tmp_path):
 
 
 def test_the_full_model_draws_the_gallery_again(made, tiny_explorer):
-    """From the same seed the same picture; another model draws another one."""
+    """From the same seed the same image; another model draws another one."""
     pictures = made[1].pictures
     for row in pictures[pictures["kind"] == "full"].to_dict("records"):
         drawn = np.frombuffer(row["pixels"], np.uint8).reshape(row["shape"])

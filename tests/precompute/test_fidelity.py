@@ -46,7 +46,7 @@ def normal(*shape, seed=0):
 
 @pytest.fixture(scope="module")
 def stage():
-    """Return the stage of a linear model with 30 pictures, in float32."""
+    """Return the stage of a linear model with 30 images, in float32."""
     denoiser = linear_denoiser(3, (8, 8)).float()
     layout = parameter_layout(denoiser.unet)
     samples = random_samples(denoiser.double(), 40)
@@ -62,7 +62,7 @@ def stage():
 
 
 class Thirty:
-    """Thirty pictures of one class."""
+    """Thirty images of one class."""
 
     def __init__(self, labels):
         self.labels = labels

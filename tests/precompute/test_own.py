@@ -1,4 +1,4 @@
-"""From a user's own pictures to answers: settings, names, and the whole line, tiny."""
+"""From a user's own images to answers: settings, names, and the whole line, tiny."""
 
 import sys
 
@@ -147,7 +147,7 @@ def test_pictures_without_classes_make_a_model_without(sets, tmp_path):
     assert made.data.channels == 1 and made.data.label_columns == ()
     assert made.model.label_dropout == 0.0 and made.data.image_size == 16
     dataset = load_dataset(made.data)
-    with pytest.raises(ValueError, match="Only 3 pictures.*at least 4"):
+    with pytest.raises(ValueError, match="Only 3 images.*at least 4"):
         make_own("few", path, "small", Selection(limit=3), [])
     assert dataset.pixels.shape == (4, 1, 16, 16) and dataset.class_names == ((),)
 
@@ -225,7 +225,7 @@ def test_duplicates_are_named_and_dropped_on_request(
     assert len(one) == 6 and "is used.\n" in capsys.readouterr().out
     assert set(one.metadata["file"]) == {f"{i % 2}/{i}.png" for i in range(6)}
     assert run(monkeypatch, "inspect-data", root, *options) == 0
-    assert "pictures: 6\n" in capsys.readouterr().out
+    assert "images: 6\n" in capsys.readouterr().out
 
 
 def test_inspect_data_says_what_is_there(tmp_path, monkeypatch, capsys):
@@ -233,7 +233,7 @@ def test_inspect_data_says_what_is_there(tmp_path, monkeypatch, capsys):
     (root / "broken.png").write_bytes(b"\x89PNG")
     assert run(monkeypatch, "inspect-data", root) == 0
     said = capsys.readouterr().out
-    assert "layout: Image files\npictures: 20\nsizes: 32x32\n" in said
+    assert "layout: Image files\nimages: 20\nsizes: 32x32\n" in said
     assert "classes: 8: airplane 1, automobile 2" in said
     assert "skipped: 1\n  broken.png: " in said
     assert run(monkeypatch, "inspect-data", tmp_path / "nothing") == 1

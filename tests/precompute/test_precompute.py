@@ -204,9 +204,9 @@ def test_the_command_line_chooses_the_curvature(tmp_path):
 
 
 def test_curvature_sees_every_picture_mirrored_or_not():
-    """Augmentation is inside the expectation: each draw mirrors its picture or not.
+    """Augmentation is inside the expectation: each draw mirrors its image or not.
 
-    With GGN^loss the target is the noise, so the picture can be told from x_t.
+    With GGN^loss the target is the noise, so the image can be told from x_t.
     """
     config = collection_config("fashion2", "tiny")
     config = replace(config, curvature=replace(config.curvature, ggn="loss"))

@@ -21,7 +21,7 @@ PROFILE = torch.linspace(-2, 2, 40).exp().double()  # noise of each of 40 bands
 
 
 def noisy_scores(pictures=200, queries=6):
-    """Return scores (pictures, 40, queries), their signal common to all bands."""
+    """Return scores (images, 40, queries), their signal common to all bands."""
     g = keyed_generator(0, "proposal scores")
     signal = 10 * torch.randn(pictures, 1, queries, generator=g)
     noise = torch.randn(pictures, 40, queries, generator=g).double()
@@ -48,7 +48,7 @@ def test_proposal_is_nearly_optimal():
 
 
 def test_proposal_ignores_what_rankings_ignore():
-    """The scale of a query and an error that all pictures share change nothing."""
+    """The scale of a query and an error that all images share change nothing."""
     scores = noisy_scores()
     g = keyed_generator(0, "shared error")
     changed = scores * torch.tensor([1, 2, 5, 0.1, 3, 7.0])

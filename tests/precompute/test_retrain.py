@@ -1,4 +1,4 @@
-"""Models trained again without some pictures: the same however the work was shared."""
+"""Models trained again without some images: the same however the work was shared."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def config():
 
 @pytest.fixture(scope="module")
 def dataset(config):
-    """Return the 32 pictures of the tiny preset."""
+    """Return the 32 images of the tiny preset."""
     return load_dataset(config.data)
 
 
@@ -106,7 +106,7 @@ def test_a_model_depends_on_its_pictures_and_its_seed(config, dataset, tmp_path)
 
 
 def test_a_left_out_picture_has_no_effect(config, dataset, tmp_path):
-    """Blackening the pictures that are left out does not change the model."""
+    """Blackening the images that are left out does not change the model."""
     kept = subset_mask(len(dataset), 0, config.seed)
     pixels = np.where(kept[:, None, None, None], dataset.pixels, 0)
     changed = replace(dataset, pixels=pixels)
@@ -116,7 +116,7 @@ def test_a_left_out_picture_has_no_effect(config, dataset, tmp_path):
 
 
 def test_a_file_made_from_other_pictures_is_refused(config, dataset, tmp_path):
-    """A finished model is used again only for the pictures that made it."""
+    """A finished model is used again only for the images that made it."""
     path = tmp_path / "model.safetensors"
     first, second = (subset_mask(len(dataset), m, 0) for m in (0, 1))
     retrain(config, dataset, Job(path, first, (0, 0)))
@@ -176,7 +176,7 @@ def test_a_finished_model_is_never_trained_again(config, dataset, tmp_path):
 def test_a_training_of_other_pictures_is_not_gone_on_from(
     config, dataset, tmp_path, monkeypatch, together
 ):
-    """A checkpoint of one choice of pictures is not taken for another of that name."""
+    """A checkpoint of one choice of images is not taken for another of that name."""
     masks = [subset_mask(len(dataset), m, 0) for m in range(4)]
 
     def jobs(folder, *numbers):
@@ -240,7 +240,7 @@ def test_each_model_has_its_own_gradient_norm():
 def test_weights_that_saw_every_picture_are_refused():
     """Going on from the full model's start would leave nothing out."""
     config = collection_config("glyphs")
-    with pytest.raises(ValueError, match="weights that have seen every picture"):
+    with pytest.raises(ValueError, match="weights that have seen every image"):
         recipe(config, 0.5, 0, 0)
 
 
@@ -361,5 +361,5 @@ def test_a_model_without_a_group_is_compared_with_one_of_all(config, dataset, tm
         with pytest.raises(LookupError, match=said):
             named_groups([wrong], dataset)
     alike = replace(dataset, metadata=dataset.metadata.assign(name="Bag"))
-    with pytest.raises(ValueError, match="Every picture is in 'name=Bag'"):
+    with pytest.raises(ValueError, match="Every image is in 'name=Bag'"):
         group_jobs(config, controls, ["name=Bag"], alike, tmp_path)

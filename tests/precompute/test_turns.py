@@ -34,7 +34,7 @@ def holder(root, work, verb="build") -> subprocess.Popen:
 def test_a_second_build_is_refused_until_the_first_is_killed(
     tmp_path, monkeypatch, capsys
 ):
-    """At once, before its pictures are read; the lock dies with its process."""
+    """At once, before its images are read; the lock dies with its process."""
     root, work = tmp_path / "root", tmp_path / "work"
     did = []
     monkeypatch.setattr(command, "run", lambda options: did.append(options.verb))

@@ -151,7 +151,7 @@ def show_redrawn(rows: list[tuple[str, redrawn.Pictures]], key: str, alt: str) -
 
 
 def image_cell(pictures: redrawn.Pictures, sample: int, label: str) -> dict:
-    """Return a cell with the picture of a sample, or a dash."""
+    """Return a cell with the image of a sample, or a dash."""
     if sample not in pictures:
         return {"text": "–", "strength": 0.0}
     source = images.data_uri(images.png(pictures[sample]))

@@ -20,7 +20,7 @@ def show_changes(basis: Basis) -> None:
     methods = [name for name in table["method"].unique() if name != RANDOM]
     heading(
         "Predicted against measured change",
-        "A dot is a sample in a model retrained on half of the pictures; both changes "
+        "A dot is a sample in a model retrained on half of the images; both changes "
         "are against the average half",
     )
     if not methods:

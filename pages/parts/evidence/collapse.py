@@ -13,12 +13,12 @@ from pages.parts.evidence.card import (
 
 
 def show_collapse(basis: Basis) -> None:
-    """Show how alike models become that share no picture, as they see more."""
+    """Show how alike models become that share no image, as they see more."""
     table = basis.table("collapse")
     finding = collapse.collapse_finding(table, basis.measurement)
     say(
-        "Two models that share no picture",
-        "How alike they are, by the number of pictures that each was trained on",
+        "Two models that share no image",
+        "How alike they are, by the number of images that each was trained on",
         finding,
     )
     if table.empty:
@@ -28,7 +28,7 @@ def show_collapse(basis: Basis) -> None:
     rows = redrawn.disjoint_rows(basis.evidence)
     if rows:
         named = [
-            (f"{count:,} pictures, model {'AB'[side]}", pictures)
+            (f"{count:,} images, model {'AB'[side]}", pictures)
             for count, side, pictures in rows
         ]
         alt = "What both models of each pair draw from the same seeds"

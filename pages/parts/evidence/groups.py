@@ -57,7 +57,7 @@ def show_groups(basis: Basis) -> None:
     )
     chart(figure, "groups_left_out", finding)
     controls = int(table["controls"].min())
-    against = "Changes are against the same training with every picture."
+    against = "Changes are against the same training with every image."
     if controls:
         models = "a model" if controls == 1 else f"{controls} models"
         against = (

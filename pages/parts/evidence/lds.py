@@ -20,7 +20,7 @@ KINDS = ["influence", "attribution", "similarity", "other"]
 
 
 def show_lds(basis: Basis) -> None:
-    """Show how well each method ranks random halves of the pictures."""
+    """Show how well each method ranks random halves of the images."""
     table = basis.table("lds")
     finding = lds.lds_finding(table)
     say(

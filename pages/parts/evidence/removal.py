@@ -20,7 +20,7 @@ from pages.parts.evidence.card import (
 
 
 def show_removal(basis: Basis) -> None:
-    """Show what leaving out the top influences does, against random pictures."""
+    """Show what leaving out the top influences does, against random images."""
     table = basis.table("removal")
     finding = removal.removal_finding(table, basis.measurement)
     say(
@@ -81,7 +81,7 @@ def show_removal_images(basis: Basis, table: pd.DataFrame) -> None:
         shown.append({"label": label, "cells": cells})
     alt = (
         "The same samples, from the same seeds, as models drew them that were trained "
-        f"without {fraction:.0%} of the pictures"
+        f"without {fraction:.0%} of the images"
     )
     st.caption(f"{alt}. Under each, its change beyond random removal.")
     columns = [f"{sample}" for sample in samples]

@@ -214,7 +214,7 @@ TABLE = [
     (
         ERRORS,
         [empty, cut, flipped, header_flipped, text, archive, folder],
-        f"'FILE' is damaged or about other pictures. .*{BUILD}",
+        f"'FILE' is damaged or about other images. .*{BUILD}",
     ),
     (METHOD, [missing], "What 'trak' needs did not come .*--only trak`"),
     (

@@ -124,9 +124,7 @@ def test_examples_come_back_in_order_of_id_whatever_order_they_were_put(tmp_path
         assert collection.examples().index.tolist() == [2, 4, 9, 1_000_000_000_000]
         assert collection.examples().name.tolist()[2] == "name 9"
         assert collection.labels().tolist() == [0, 0, 1, 0]
-        assert collection.images([9, 2, 9]) == [b"picture 9", b"picture 2"] + [
-            b"picture 9"
-        ]
+        assert collection.images([9, 2, 9]) == [b"image 9", b"image 2"] + [b"image 9"]
         with pytest.raises(LookupError, match="'glyphs' has no example 3; see"):
             collection.image(3)
 
@@ -148,7 +146,7 @@ def test_one_flipped_byte_never_changes_an_answer(path, tmp_path):
     with Collection(path) as collection:
         expected = everything(collection)
     rng = np.random.default_rng(0)
-    inside = whole.index(b"picture 1")
+    inside = whole.index(b"image 1")
     refused = 0
     positions = [inside, 0, 9, 4096, 8192, *rng.integers(0, len(whole), 40)]
     for i, position in enumerate(positions):
@@ -358,7 +356,7 @@ def test_threads_get_their_own_rows(tmp_path):
 
         def read(thread):
             for i in range(thread, 200, 8):
-                assert collection.image(i) == f"picture {i}".encode()
+                assert collection.image(i) == f"image {i}".encode()
                 if i < 40:
                     assert (collection.array(str(thread)) == thread).all()
             return thread

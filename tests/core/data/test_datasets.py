@@ -1,4 +1,4 @@
-"""Pictures in, examples out: the shipped data sets."""
+"""Images in, examples out: the shipped data sets."""
 
 import io
 
@@ -33,7 +33,7 @@ def test_glyphs_are_all_there_with_licences_and_credits():
 
 
 def test_fashion2_is_all_there():
-    """5,000 grey pictures in two classes; the small preset mixes them evenly."""
+    """5,000 grey images in two classes; the small preset mixes them evenly."""
     small = load_dataset(collection_config("fashion2").data)
     assert small.pixels.shape == (1000, 1, 16, 16)
     assert np.bincount(small.labels).tolist() == [525, 475]

@@ -256,7 +256,7 @@ def test_strange_names_are_printed_a_line_each(strange, capsys):
     print(said)
     assert said == said.encode("utf-8").decode()
     assert not {"\x1b", "\x7f", "\t"} & set(said)
-    assert "pictures: 7" in said and "caf\\xe9 1" in said and "two lines 1" in said
+    assert "images: 7" in said and "caf\\xe9 1" in said and "two lines 1" in said
     assert "  broken \\xff.png: The file could not be read as an image" in said
 
 
@@ -366,7 +366,7 @@ ALONE = {
 def test_a_split_that_is_given_on_its_own_is_read(make, count, tmp_path):
     path = make(tmp_path / "in")
     assert look(path) == (count, [])
-    assert f"pictures: {count}" in inspect_data(path, Selection())
+    assert f"images: {count}" in inspect_data(path, Selection())
 
 
 def test_a_folder_called_test_with_all_splits_means_its_training_images(tmp_path):
@@ -408,4 +408,4 @@ def test_a_terminal_without_these_letters_shows_what_it_can(strange, monkeypatch
     assert main() == 0
     terminal.flush()
     said = terminal.buffer.getvalue()
-    assert b"pictures: 7" in said and b"\\u732b \\U0001f431 1" in said
+    assert b"images: 7" in said and b"\\u732b \\U0001f431 1" in said

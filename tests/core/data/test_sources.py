@@ -1,4 +1,4 @@
-"""Every layout that users' pictures come in, and what is no such thing."""
+"""Every layout that users' images come in, and what is no such thing."""
 
 import csv
 import gzip
@@ -21,13 +21,13 @@ from core.data.sources import find_source, opened, selected
 from core.data.sources.records import Record, read_index
 from tests.helpers import layouts
 
-# The same twenty training pictures in every layout that can hold them.
+# The same twenty training images in every layout that can hold them.
 SAME = {
     "Python batches": layouts.cifar_python,
     "archive": layouts.cifar_archive,
     "binary batches": layouts.cifar_binary,
-    "picture files": layouts.image_folder,
-    "picture files by split": lambda folder: layouts.image_folder(folder, "training"),
+    "image files": layouts.image_folder,
+    "image files by split": lambda folder: layouts.image_folder(folder, "training"),
     "parquet": layouts.parquet,
     "saved to disk": layouts.saved,
     "saved splits": layouts.saved_splits,
@@ -77,7 +77,7 @@ def test_cifar_rows_are_counted_through_the_batches(tmp_path):
 
 
 def test_the_paper_s_cifar_2(tmp_path):
-    """Two classes, and positions counted among the pictures that pass."""
+    """Two classes, and positions counted among the images that pass."""
     path = layouts.cifar_binary(tmp_path)
     keep = {"label": ("automobile", "horse")}
     both = read(path, keep=keep)
@@ -186,7 +186,7 @@ def test_files_that_are_no_pictures_are_listed(tmp_path):
 
 
 def test_a_class_without_pictures_in_one_split_shifts_no_other(tmp_path):
-    """Class names come with the pictures, not from what one split happens to have."""
+    """Class names come with the images, not from what one split happens to have."""
     root = tmp_path / "set"
     for split, label in (("train", "b"), ("train", "c"), ("test", "a"), ("test", "c")):
         path = root / split / label / "x.png"
@@ -209,7 +209,7 @@ def test_pictures_outside_of_a_table_are_read_or_skipped(tmp_path):
 
 
 def test_pixels_in_lists(tmp_path):
-    """Nested lists of numbers are pictures, grey or in colour."""
+    """Nested lists of numbers are images, grey or in colour."""
     picture = layouts.pixels(1, 0, 8)[0]
     table = pa.table({"image": [picture.tolist()], "label": ["x"]})
     pq.write_table(table, tmp_path / "a.parquet")
@@ -267,7 +267,7 @@ def empty(folder):
 
 
 def texts(folder):
-    (empty(folder) / "a.doc").write_text("no picture")
+    (empty(folder) / "a.doc").write_text("no image")
     return folder
 
 
@@ -349,7 +349,7 @@ def test_a_set_appears_whole_or_not_at_all(tmp_path):
 
 
 def test_memory_holds_no_more_pictures_for_a_larger_set(tmp_path, monkeypatch):
-    """Of 400 pictures of 40 kB at most a group of 16 is in memory, and the numbers."""
+    """Of 400 images of 40 kB at most a group of 16 is in memory, and the numbers."""
     monkeypatch.setattr("core.data.sets.GROUP", 16)
     generator = np.random.default_rng(0)
 

@@ -76,7 +76,7 @@ def animals() -> Dataset:
 
 
 def test_embedding_does_not_depend_on_batch_size(tiny_clip):
-    """A picture or text has one embedding, whatever is embedded beside it."""
+    """An image or text has one embedding, whatever is embedded beside it."""
     pixels, texts = noise_pictures(7), ["fox", "a red fox", "bear", "sun", "tea"]
     np.testing.assert_allclose(
         tiny_clip.embed_images(pixels, batch_size=3),
@@ -100,7 +100,7 @@ def test_embeddings_have_unit_norm(tiny_clip):
 
 
 def test_grey_picture_is_embedded_as_the_same_picture_in_rgb(tiny_clip):
-    """A grey picture means the colour picture with three equal channels."""
+    """A grey image means the colour image with three equal channels."""
     grey = noise_pictures(3, channels=1)
     np.testing.assert_array_equal(
         tiny_clip.embed_images(grey),
@@ -109,7 +109,7 @@ def test_grey_picture_is_embedded_as_the_same_picture_in_rgb(tiny_clip):
 
 
 def test_enlarged_picture_keeps_its_embedding(glyphs_clip, animals):
-    """A picture of another size is resized, so twice the pixels change little."""
+    """An image of another size is resized, so twice the pixels change little."""
     small = animals.pixels[:20]
     large = small.repeat(2, axis=2).repeat(2, axis=3)
     cosines = clip_similarity(
@@ -247,7 +247,7 @@ def test_loss_is_clips_own_when_each_text_is_true_of_one_picture():
 
 
 def test_text_is_true_of_every_house_that_drew_its_subject(animals):
-    """Pictures of one subject are not each other's negatives."""
+    """Images of one subject are not each other's negatives."""
     foxes = animals.metadata[animals.metadata["name"] == "fox"]
     bear = animals.metadata[animals.metadata["name"] == "bear"].head(1)
     true = true_pairs(pd.concat([foxes.head(1), bear, foxes.tail(1)]))
@@ -256,7 +256,7 @@ def test_text_is_true_of_every_house_that_drew_its_subject(animals):
 
 
 def test_augmentation_adds_white_margins_only():
-    """A white picture stays white, and values stay in range."""
+    """A white image stays white, and values stay in range."""
     white = torch.ones(8, 3, 16, 16)
     assert torch.equal(augment(white, generator()), white)
     images = augment(torch.rand(8, 3, 16, 16, generator=generator()), generator())
@@ -289,7 +289,7 @@ def test_interrupted_training_ends_in_the_same_file(animals, tmp_path, monkeypat
 
 
 def subset(dataset: Dataset, count: int) -> Dataset:
-    """Return `count` pictures, house after house of one subject after another."""
+    """Return `count` images, house after house of one subject after another."""
     order = np.lexsort((dataset.ids, dataset.metadata["name"]))[:count]
     return replace(
         dataset,
@@ -352,12 +352,12 @@ def same_subject_share(
 
 
 def test_shipped_model_finds_most_animals_by_name(glyphs_clip, animals):
-    """Nine of ten names find a picture of theirs among the first 10; chance is 6 %."""
+    """Nine of ten names find an image of theirs among the first 10; chance is 6 %."""
     assert text_recall(glyphs_clip, animals) > 0.9
 
 
 def test_shipped_model_brings_houses_together_better_than_pixels(glyphs_clip, animals):
-    """Nearest pictures show the same subject more often than pixel neighbours do."""
+    """Nearest images show the same subject more often than pixel neighbours do."""
     names = animals.metadata["name"].to_numpy()
     embeddings = embed_examples(glyphs_clip, animals)
     by_clip = same_subject_share(clip_similarity(embeddings, embeddings), names)

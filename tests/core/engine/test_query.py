@@ -23,7 +23,7 @@ SEED = 5
 
 
 def toy(prediction_type="v_prediction"):
-    """Return a denoiser with classes and a picture it drew with guidance."""
+    """Return a denoiser with classes and an image it drew with guidance."""
     denoiser = tiny_denoiser(prediction_type=prediction_type, label_dropout=0.1)
     subject = sampled(denoiser.float(), "ddpm", 8, guidance_scale=2.0, label=1)
     path = subject.trajectory

@@ -89,7 +89,7 @@ def test_the_subset_error_is_the_jackknife(rng):
 
 
 def test_exact_linear_datamodels_are_predicted(rng):
-    """Where the cost is a sum over the pictures kept, its terms predict it exactly."""
+    """Where the cost is a sum over the images kept, its terms predict it exactly."""
     masks, scores = subset_masks(50, 16, seed=1), rng.normal(size=(3, 50))
     cost = 7 - np.stack([scores[:, mask].sum(1) for mask in masks], 1) / 50
     predicted = predicted_changes(scores, masks)
@@ -100,11 +100,11 @@ def test_exact_linear_datamodels_are_predicted(rng):
 
 
 def test_scores_that_cannot_be_ranked_are_refused():
-    """NaN, and scores of another number of pictures."""
+    """NaN, and scores of another number of images."""
     masks = subset_masks(10, 4, seed=0)
     with pytest.raises(ValueError, match="1 scores are not finite"):
         predicted_changes(np.array([[np.nan] + [0.0] * 9]), masks)
-    with pytest.raises(ValueError, match="scores of 9 pictures, but the subsets are"):
+    with pytest.raises(ValueError, match="scores of 9 images, but the subsets are"):
         predicted_changes(np.zeros((1, 9)), masks)
 
 

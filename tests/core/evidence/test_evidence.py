@@ -41,7 +41,7 @@ N, M, Q = 60, 16, 4
 
 @pytest.fixture(scope="module")
 def linear() -> Evidence:
-    """Return evidence about costs that are sums over the pictures kept.
+    """Return evidence about costs that are sums over the images kept.
 
     "ekfac" knows the terms; at another damping it knows them with noise; "clip" knows
     nothing. Seeds 1 are noisy repetitions of the first eight subsets. Two bands of
@@ -373,7 +373,7 @@ def test_removal_is_compared_with_random_removal():
 
 
 def drawn(pixels, fraction, side) -> pd.DataFrame:
-    """Return rows of pictures (Q, P) that one of two disjoint models drew."""
+    """Return rows of images (Q, P) that one of two disjoint models drew."""
     rows = [
         ("disjoint", side, 0, "", fraction, -1, i, row.astype(np.uint8).tobytes(), [1])
         for i, row in enumerate(pixels)
@@ -382,7 +382,7 @@ def drawn(pixels, fraction, side) -> pd.DataFrame:
 
 
 def test_two_models_that_became_one_are_seen_to(linear):
-    """Two sizes by hand: opposite costs and exchanged pictures, then equal ones."""
+    """Two sizes by hand: opposite costs and exchanged images, then equal ones."""
     costs, pixels = np.array([1.0, 2.0, 4.0]), np.array([[0, 0], [10, 20], [30, 0]])
     measured, pictures = [], []
     for fraction, other, exchanged in (
@@ -399,7 +399,7 @@ def test_two_models_that_became_one_are_seen_to(linear):
     assert list(table.index) == [6, 30]
     np.testing.assert_allclose(table["correlation"], [-1, 1])
     np.testing.assert_allclose(table["difference"], [(5 + 3 + 1) / 3, 0])
-    # Squared distances between the pictures, over two pixels: 250, 450 and 400.
+    # Squared distances between the images, over two pixels: 250, 450 and 400.
     apart = ((250 + 250 + 0) / 3) / ((0 + 0 + 2 * 450 + 2 * 400) / 6)
     np.testing.assert_allclose(table["drawn"], [apart**0.5, 0])
     assert collapse_table(linear, "loss").empty

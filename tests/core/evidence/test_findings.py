@@ -136,7 +136,7 @@ def test_draws_compare_the_fewest_with_the_most():
     )
     assert ablation.draws_finding(table) == (
         "With 16 draws of the sample the LDS is 0.10, with 256 0.22: a clear "
-        "difference of 0.12. With 32 draws of each training picture the LDS is 0.20, "
+        "difference of 0.12. With 32 draws of each training image the LDS is 0.20, "
         "with 64 0.21: too near to tell apart."
     )
     assert ablation.draws_finding(table[:1]) == "The number of draws was not varied."
@@ -150,7 +150,7 @@ def test_formats_compare_the_smallest_with_the_largest():
         ("query draws", 64, True, np.nan, 0.21),
     )
     assert ablation.format_finding(table) == (
-        "The smallest (sketch, 12.3 kB a picture) ranks with LDS 0.14 ± 0.01, the "
+        "The smallest (sketch, 12.3 kB an image) ranks with LDS 0.14 ± 0.01, the "
         "largest (default, 1.9 MB) with 0.21 ± 0.01: a clear difference of 0.07."
     )
     more = ablation_rows(("gradients", "1-bit index", False, 9e6, 0.9))
@@ -214,7 +214,7 @@ def test_rises_are_set_beside_those_that_were_predicted():
     columns = ["observation", "figure", "standard_error", "num_subsets"]
     table = pd.DataFrame(rows, columns=columns)
     said = changes.rise_finding(table, "loss")
-    assert "against one trained again on every picture, in 83% ± 1%." in said
+    assert "against one trained again on every image, in 83% ± 1%." in said
     assert "EK-FAC predicts a rise in 53% ± 3%" in said and "holds here" in said
     table.loc[1, "figure"] = 0.55
     assert "does not show here" in changes.rise_finding(table, "loss")
@@ -272,7 +272,7 @@ def test_removal_is_printed_to_the_digits_of_its_error():
     columns = ["method", "fraction", "sample_id", "excess", "standard_error"]
     table = pd.DataFrame(rows, columns=columns)
     assert removal.removal_finding(table, "loss") == (
-        "How much more a sample's training loss rises without the 10% of the pictures "
+        "How much more a sample's training loss rises without the 10% of the images "
         "that matter most for it than after a random removal of the same size, in "
         "squared error: EK-FAC +0.302 ± 0.012 and CLIP −0.05 ± 0.20."
     )
@@ -370,7 +370,7 @@ def test_the_collapse_is_told_from_the_smallest_to_the_largest_pair():
         "drawn": [0.8, 0.31],
     })
     said = collapse.collapse_finding(table, "loss")
-    assert "From 31 to 500 pictures each" in said
+    assert "From 31 to 500 images each" in said
     assert "differs between the two models by 2.00 ± 0.30, then 0.250 ± 0.040" in said
     assert said.endswith("not the agreement that the paper observed.")
     nearer = table.assign(correlation=[0.4, 0.97])

@@ -1,4 +1,4 @@
-"""Pictures that retrained models drew: the right model beside the right sample."""
+"""Images that retrained models drew: the right model beside the right sample."""
 
 from dataclasses import replace
 
@@ -12,16 +12,16 @@ from tests.helpers.toy_evidence import HOUSES, full_evidence
 
 @pytest.fixture(scope="module")
 def evidence() -> Evidence:
-    """Return evidence with pictures of every model."""
+    """Return evidence with images of every model."""
     return full_evidence({}, 40, num_samples=3)
 
 
 def stored(evidence, sample, **which) -> np.ndarray:
-    """Return one picture, found row by row."""
+    """Return one image, found row by row."""
     for row in evidence.pictures.to_dict("records"):
         if row["sample_id"] == sample and all(row[k] == v for k, v in which.items()):
             return np.frombuffer(row["pixels"], np.uint8).reshape(row["shape"])
-    raise AssertionError("no such picture")
+    raise AssertionError("no such image")
 
 
 def test_each_sample_is_shown_without_what_mattered_for_it(evidence):

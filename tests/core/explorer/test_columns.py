@@ -164,7 +164,7 @@ def test_every_page_opens(root, monkeypatch, page):
 
 
 def test_a_new_picture_and_the_details_are_shown(root, explorer, monkeypatch):
-    """A training picture is asked about, another one's details are open."""
+    """A training image is asked about, another one's details are open."""
     first, second = map(str, explorer.examples.table.index[:2])
     app = open_app(root, monkeypatch, example=first, detail=second)
     assert not wait_for_jobs(app).exception
@@ -197,7 +197,7 @@ def test_rows_follow_our_order():
     }
 
 
-@pytest.mark.parametrize("column", ["pictures", "standard_error", "score", "group"])
+@pytest.mark.parametrize("column", ["images", "standard_error", "score", "group"])
 def test_values_of_a_column_of_our_name_are_a_table(column):
     table = change_table(np.array([1.0, 2.0, 3.0]), pd.Series(["a", "a", "b"]))
     named = named_table(table, column, "score")

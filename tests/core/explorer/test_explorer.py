@@ -127,7 +127,7 @@ def test_strips_are_the_ends_and_the_middle(tiny_explorer):
 
 
 def test_clip_finds_the_picture_itself(tiny_explorer):
-    """A training picture is most similar to itself, with cosine 1 and no error bar."""
+    """A training image is most similar to itself, with cosine 1 and no error bar."""
     query = tiny_explorer.query_from_example(7)
     answer = tiny_explorer.answer(query, Lens(method="clip"))
     best = answer.top(1)[0]
@@ -175,7 +175,7 @@ def test_a_long_question_can_be_cancelled(tiny_explorer):
 
 
 def test_every_picture_has_a_credit(tiny_explorer):
-    """Each training picture's licence holder is named."""
+    """Each training image's licence holder is named."""
     for example_id in tiny_explorer.examples.table.index:
         assert tiny_explorer.credit(example_id) in tiny_explorer.credits
 
@@ -187,7 +187,7 @@ def test_mistakes_get_one_sentence(tiny_collection, tiny_explorer):
     with pytest.raises(LookupError, match="There is no training image 999999"):
         tiny_explorer.query_from_example(999999)
     with pytest.raises(ValueError, match="could not be read as an image"):
-        tiny_explorer.query_from_upload(b"not a picture")
+        tiny_explorer.query_from_upload(b"not an image")
     query = tiny_explorer.query_from_example(5)
     with pytest.raises(ValueError, match="There is no method 'magic'. Choose one of"):
         tiny_explorer.answer(query, Lens(method="magic"))

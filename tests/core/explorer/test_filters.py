@@ -1,4 +1,4 @@
-"""Searching among the training pictures: who is left, and what is said of none."""
+"""Searching among the training images: who is left, and what is said of none."""
 
 import numpy as np
 import pandas as pd
@@ -82,7 +82,7 @@ def test_words_match_a_tenth_and_never_many():
 
 @pytest.mark.parametrize("method", ["ekfac", "clip"])
 def test_strips_hold_what_the_search_leaves_in_the_order_of_all(method):
-    """The strips of all pictures with the others taken out of them."""
+    """The strips of all images with the others taken out of them."""
     scores = np.random.default_rng(1).normal(size=40)
     ids, nothing = np.arange(40) * 2, np.full(40, np.nan)
     answer = Answer(Lens(method), ids, scores, nothing, "exact", 1.0)
@@ -108,4 +108,4 @@ def test_an_empty_search_is_said_in_every_strip():
     one = filters.Matches(np.array([True, False]), "first", "")
     against = reading.strips(answer, 5, one)[-1]
     assert not len(against.positions)
-    assert against.empty == "No picture that you search made it less likely."
+    assert against.empty == "No image that you search made it less likely."

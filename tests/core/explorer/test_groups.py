@@ -1,4 +1,4 @@
-"""Groups of pictures: who is in one, what leaving it out changes, how it is written."""
+"""Groups of images: who is in one, what leaving it out changes, how it is written."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ def test_table_of_changes_matches_a_loop_over_the_pictures():
         members = [i for i in range(60) if values[i] == name]
         expected = sum(SCORES[i] for i in members) / 60
         assert table.loc[name, "change"] == pytest.approx(expected)
-        assert table.loc[name, "pictures"] == len(members)
+        assert table.loc[name, "images"] == len(members)
     assert table["change"].is_monotonic_decreasing
     assert table["change"].sum() == pytest.approx(SCORES.mean())
     assert table["standard_error"].isna().all()

@@ -109,13 +109,13 @@ def test_failure_keeps_the_sentence_and_the_worker_goes_on():
     """An error reaches the person who asked and nobody else."""
 
     def fail(progress):
-        raise ValueError("This picture is too small.")
+        raise ValueError("This image is too small.")
 
     queue = JobQueue()
     bad = queue.ask("bad", "ann", fail)
     good = queue.ask("good", "ann", lambda progress: "fine")
     assert good.finished.wait(PATIENCE)
-    assert (bad.status, str(bad.error)) == (FAILED, "This picture is too small.")
+    assert (bad.status, str(bad.error)) == (FAILED, "This image is too small.")
     assert good.result == "fine"
 
 

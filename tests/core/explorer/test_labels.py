@@ -57,7 +57,7 @@ def test_no_class_is_a_choice():
 
 @pytest.fixture
 def picture(tmp_path):
-    """Return the path of a picture, and its bytes."""
+    """Return the path of an image, and its bytes."""
     file = io.BytesIO()
     Image.new("L", (28, 28), 90).save(file, "PNG")
     (tmp_path / "one.png").write_bytes(file.getvalue())

@@ -41,7 +41,7 @@ def test_plane_is_the_two_directions_of_largest_spread():
 
 @pytest.fixture(scope="module")
 def arranged() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return vectors, their clusters, and a map that has more pictures than landmarks.
+    """Return vectors, their clusters, and a map that has more images than landmarks.
 
     The smaller number of landmarks makes both parts of the map small enough to test.
     """
@@ -87,7 +87,7 @@ def test_arranging_tells_how_far_it_is_and_can_be_stopped():
 
 
 def test_a_picture_lies_among_those_it_is_most_like():
-    """A training picture lies at its own place; one far away moves no median."""
+    """A training image lies at its own place; one far away moves no median."""
     positions = np.array([[0, 0], [1, 0], [0, 1], [1, 1], [90, 90], [50, 50.0]])
     same = np.array([0.1, 1.0, 0.2, 0.3, 0.4, 0.5])
     np.testing.assert_array_equal(layout.place(positions, same), [1, 0])

@@ -44,7 +44,7 @@ def explorer(root):
 
 @pytest.fixture(scope="module")
 def generated(explorer):
-    """Return a picture that DDPM drew, so that its steps have a probability."""
+    """Return an image that DDPM drew, so that its steps have a probability."""
     return explorer.generate(Drawing(0, 3, "ddpm", 5, 2.0))
 
 
@@ -65,7 +65,7 @@ def test_every_method_answers(explorer, generated, method):
 
 @pytest.mark.parametrize("method", ["ekfac", "journey-trak", "das", "latent"])
 def test_every_kind_of_picture_is_answered(explorer, generated, method):
-    """Gallery, training picture and upload; the last two by approximate steps."""
+    """Gallery, training image and upload; the last two by approximate steps."""
     example = explorer.query_from_example(5)
     upload = explorer.query_from_upload(png(generated.pixels), 0)
     lens = Lens(method, num_draws=DRAWS, form="sketch")
@@ -146,7 +146,7 @@ def test_the_steps_of_a_journey_add_up(explorer, generated):
 def test_a_region_and_its_complement_add_up_to_the_whole(
     explorer, generated, measurement
 ):
-    """The left and the right half of the picture together are the picture."""
+    """The left and the right half of the image together are the image."""
     size = generated.pixels.shape[-1]
     halves = [(0, 0, size // 2, size), (size // 2, 0, size, size)]
     parts = [
@@ -232,7 +232,7 @@ def test_cosine_is_that_of_the_gradients(explorer):
 
 
 def test_gallery_answers_are_there_without_the_model(root):
-    """Four stored lenses of a gallery picture load neither torch nor the engine."""
+    """Four stored lenses of a gallery image load neither torch nor the engine."""
     lenses = [Lens(), Lens("ekfac", "elbo"), Lens("trak"), Lens("clip")]
     store_answers(root, "glyphs", root / "work", lenses)
     code = (

@@ -1,4 +1,4 @@
-"""Bytes from anywhere become an upright RGB picture, or one plain sentence."""
+"""Bytes from anywhere become an upright RGB image, or one plain sentence."""
 
 import json
 import struct
@@ -33,12 +33,12 @@ RED, BLUE, GREY = [255, 0, 0], [0, 0, 255], [76, 76, 76]  # L of red is 76
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "tests" / "benchmarks" / "results" / "pictures.json"
 
-# Decoders tell the log about damaged facts and about large pictures.
+# Decoders tell the log about damaged facts and about large images.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def noise() -> Image.Image:
-    """Return a picture that does not compress."""
+    """Return an image that does not compress."""
     values = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     return Image.fromarray(values)
 
@@ -68,7 +68,7 @@ def noise() -> Image.Image:
 def test_every_mode_keeps_its_colours_at_any_size(mode, kind, left, size):
     """Left stays red and right stays blue, however the file stores colour.
 
-    The large picture goes through several blocks, each made smaller at once.
+    The large image goes through several blocks, each made smaller at once.
     """
     pixels = decode_image(encoded(halves(mode, size), kind), (3, 8, 8)).astype(int)
     right = BLUE if left == RED else [29, 29, 29]  # L of blue
@@ -77,7 +77,7 @@ def test_every_mode_keeps_its_colours_at_any_size(mode, kind, left, size):
 
 
 def test_black_and_white_is_read():
-    """A picture of one bit is black and white, not almost black."""
+    """An image of one bit is black and white, not almost black."""
     picture = Image.new("1", (8, 8), 1)
     picture.paste(0, (0, 0, 4, 8))
     for kind in ("PNG", "TIFF", "BMP", "PPM"):
@@ -104,7 +104,7 @@ def test_a_rotated_photo_is_turned_upright(kind, size):
 
 
 def test_damaged_facts_do_not_make_a_photo_unreadable():
-    """EXIF or a profile that cannot be read leaves the picture as it is."""
+    """EXIF or a profile that cannot be read leaves the image as it is."""
     plain = open_image(encoded(halves(), "PNG"))
     for facts in ({"exif": b"Exif\0\0MM\0*\xff\xff"}, {"icc_profile": b"no" * 99}):
         assert open_image(encoded(halves(), "PNG", **facts)) == plain
@@ -198,7 +198,7 @@ def test_any_shape_is_fitted_whole(size):
 
 
 def test_a_long_picture_is_fitted_whole():
-    """Nothing is cropped or stretched: the rest is white, the picture centred."""
+    """Nothing is cropped or stretched: the rest is white, the image centred."""
     square = np.asarray(fit_square(Image.new("RGB", (40, 10), "red"), 20))
     red = (square == RED).all(2)
     assert red[8:12].all()
@@ -257,7 +257,7 @@ def promise(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("side", [7_200, 12_000, 20_000, 2**31 - 1])
 def test_a_lying_header_is_refused_before_decoding(side, monkeypatch):
-    """A small file that promises a gigantic picture is not decoded."""
+    """A small file that promises a gigantic image is not decoded."""
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)
     with pytest.raises(ValueError, match="more pixels than the 50 million"):
         open_image(promise(side, side))

@@ -113,7 +113,7 @@ def test_fewer_bits_lose_more(tmp_path):
         index.write(0, z / balance(rms))
         scores = torch.from_numpy(index.scores(query))
         errors.append(float((scores - exact).norm() / exact.norm()))
-        # A picture's product with itself has no error of chance to first order.
+        # An image's product with itself has no error of chance to first order.
         own, expected = scores.diagonal(), exact.diagonal()
         torch.testing.assert_close(own, expected, rtol=0.05, atol=0)
     assert errors[0] < 0.1 * errors[1] < 0.1 * errors[2]

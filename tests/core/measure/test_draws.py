@@ -102,9 +102,9 @@ def test_pairs_see_opposite_noise():
 
 
 def test_noise_is_standard_normal_and_orthogonal():
-    """Each picture is white; coarse structure is orthogonal within a fold.
+    """Each image is white; coarse structure is orthogonal within a fold.
 
-    Three draws of 2 x 3 x 2 pixels: the covariance of a picture is the identity and its
+    Three draws of 2 x 3 x 2 pixels: the covariance of an image is the identity and its
     fourth moments are those of a normal; the means of the two channels and the first
     horizontal cosine of the first channel form one block, so they are orthogonal.
     """
@@ -146,14 +146,14 @@ def expected_gradient(denoiser, layout, x_0):
 
 
 def linear_toy():
-    """Return a linear denoiser in float64, its layout and two pictures."""
+    """Return a linear denoiser in float64, its layout and two images."""
     denoiser = linear_denoiser(2, (3,))
     x_0 = torch.randn(2, 1, 2, 2, generator=keyed_generator(0, "draws toy")).double()
     return denoiser, parameter_layout(denoiser.unet), x_0
 
 
 def estimates(denoiser, layout, x_0, count, num_draws=5, **settings):
-    """Return `count` gradients of one picture by a few draws each, shape (count, P)."""
+    """Return `count` gradients of one image by a few draws each, shape (count, P)."""
     g = keyed_generator(0, "estimates")
     draws = make_draws(
         num_draws * count,
@@ -180,7 +180,7 @@ def test_estimate_is_unbiased(proposal):
 
 
 def test_antithetic_noise_cancels_between_pictures():
-    """The difference of two pictures' gradients has far less noise than if independent.
+    """The difference of two images' gradients has far less noise than if independent.
 
     In a linear model it is all odd in the noise, so what is left comes from the other
     variables.

@@ -83,7 +83,7 @@ def test_gradient_does_not_depend_on_batch_size():
 
 
 def test_no_label_means_the_null_label():
-    """A picture without a label is measured as the unconditional model sees it."""
+    """An image without a label is measured as the unconditional model sees it."""
     denoiser, _, x_0, draws = toy(label_dropout=0.4)
     null = loss(denoiser, x_0, denoiser.null_label, draws)
     torch.testing.assert_close(loss(denoiser, x_0, None, draws), null)

@@ -72,7 +72,7 @@ def test_elbo_is_below_the_log_probability_of_the_data():
 def test_pixels_are_dequantised_over_their_own_value():
     """The result is the mean log-density of jittered copies, times the bins' volume.
 
-    Rounding: every picture inside one 8-bit step has the probability of the step.
+    Rounding: every image inside one 8-bit step has the probability of the step.
     """
     denoiser = gaussian_denoiser(latent=False, diagonal=True, **LONG)
     stored = (picture(denoiser).tanh() * 127).round() / 127.5 + 1 / 255

@@ -304,7 +304,7 @@ def test_trajectories_without_a_probability_are_refused():
 
 
 def test_inversion_leads_back_to_the_picture():
-    """Deterministic DDIM from the inverted start returns the picture, nearly.
+    """Deterministic DDIM from the inverted start returns the image, nearly.
 
     The more steps, the nearer.
     """

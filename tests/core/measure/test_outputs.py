@@ -20,7 +20,7 @@ from tests.helpers.toys import tiny_denoiser
 
 
 def trajectory_of(denoiser):
-    """Return the steps in which a small model draws a picture."""
+    """Return the steps in which a small model draws an image."""
     return sample(denoiser.float(), [Drawing(None, 0, num_steps=4)], 0)[0]
 
 
@@ -95,7 +95,7 @@ def test_expected_pictures_are_clipped_where_the_sampler_clips(prediction_type):
 
 
 def test_a_journey_s_feature_is_the_gradient_of_its_step():
-    """The projected loss gradient of the expected picture at the step's noise level."""
+    """The projected loss gradient of the expected image at the step's noise level."""
     denoiser = tiny_denoiser()
     trajectory, layout = trajectory_of(denoiser), parameter_layout(denoiser.unet)
     projection = make_projection("signs", layout.num_params, 6, seed=0)

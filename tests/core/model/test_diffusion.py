@@ -158,7 +158,7 @@ def test_a_sample_does_not_depend_on_its_batch(sampler):
 
 
 def test_ddim_with_a_perfect_denoiser_finds_the_only_picture():
-    """If all data are one picture, the ideal model's samples are that picture."""
+    """If all data are one image, the ideal model's samples are that image."""
     denoiser = linear_denoiser()
     picture = normal(1, 2, 2).double().tanh()
 

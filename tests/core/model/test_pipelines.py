@@ -74,7 +74,7 @@ def kl(seed: int = 1, scaling_factor: float = 0.5) -> AutoencoderKL:
 
 
 def trained(model: UNet2DModel, scheduler, steps: int = 3) -> None:
-    """Train a model on the pictures as diffusers' example loop does."""
+    """Train a model on the images as diffusers' example loop does."""
     pictures, _ = layouts.training_pictures()
     clean = torch.from_numpy(pictures).permute(0, 3, 1, 2)[:, :, ::2, ::2] / 127.5 - 1
     clean = clean[:, : model.config.in_channels]
@@ -125,7 +125,7 @@ def test_every_prediction_type_has_its_own_target(prediction, tmp_path):
 
 @pytest.mark.parametrize("kind", ["vq", "kl"])
 def test_latents_are_scaled_as_diffusers_does(kind, tmp_path):
-    """Encoded, they are what the pipeline's UNet was shown; decoded, its pictures."""
+    """Encoded, they are what the pipeline's UNet was shown; decoded, its images."""
     autoencoder = vq() if kind == "vq" else kl()
     channels = autoencoder.config.latent_channels
     unet(8, channels).save_pretrained(tmp_path / "unet")
@@ -222,7 +222,7 @@ def test_what_cannot_be_attributed_is_refused_in_a_sentence(spoil, said, tmp_pat
 def test_from_a_saved_model_to_answers_with_two_commands(
     kind, tmp_path, monkeypatch, capsys
 ):
-    """Import it with its pictures, then build; no model is trained."""
+    """Import it with its images, then build; no model is trained."""
     monkeypatch.setenv("AFTERIMAGE_SETS", str(tmp_path / "sets"))
     root, work = tmp_path / "root", tmp_path / "work"
     if kind == "pixels":
@@ -237,7 +237,7 @@ def test_from_a_saved_model_to_answers_with_two_commands(
     arguments = ["--collection", "own", "--data", data, "--limit", 6, *changes]
     assert run(monkeypatch, "import-model", tmp_path / "model", *arguments) == 0
     said = capsys.readouterr().out
-    assert "pictures: 16x16, colour" in said and "predicts epsilon" in said
+    assert "images: 16x16, colour" in said and "predicts epsilon" in said
     assert ("latents (VQModel)" in said) == (kind == "latents")
     where = ["--root", root, "--work", work]
     assert run(monkeypatch, "build", "--collection", "own", *where) == 0

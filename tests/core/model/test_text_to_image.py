@@ -366,7 +366,7 @@ def test_from_a_folder_of_drawings_and_a_lora_to_answers_with_two_commands(
     assert "LoRA: rank 2 around 32 layers" in said
     assert f"attributed: {num_params:,} weights of 64 Linear" in said
     assert (
-        "captions: 4 different; pictures without one, taken with the empty text: 1"
+        "captions: 4 different; images without one, taken with the empty text: 1"
         in said
     )
     config = named_config("own")
@@ -416,7 +416,7 @@ def test_texts_come_from_files_beside_or_are_the_same_for_all(
     if kind == "none":
         own[3] = layouts.image_folder(tmp_path / "other")
         assert run(monkeypatch, "import-model", saved["model"], *own[:4]) == 1
-        assert "no picture has a 'caption' or 'text'" in capsys.readouterr().err
+        assert "no image has a 'caption' or 'text'" in capsys.readouterr().err
 
 
 def test_a_named_column_holds_the_texts(tmp_path):
@@ -427,5 +427,5 @@ def test_a_named_column_holds_the_texts(tmp_path):
     texts = [record.facts["caption"] for record in chosen.records(records)]
     assert set(texts) == set(layouts.training_pictures()[1])
     chosen = replace(chosen, prompts=Prompts("artist"))
-    with pytest.raises(ValueError, match="no picture has a 'artist'; there are: "):
+    with pytest.raises(ValueError, match="no image has a 'artist'; there are: "):
         list(chosen.records(records))

@@ -26,17 +26,17 @@ def test_agreement_compares_every_pair_once_and_is_symmetric():
 
 
 def test_distribution_counts_every_picture_once_and_ignores_units():
-    """Each lens's pictures add up to N; a factor and a shift change nothing."""
+    """Each lens's images add up to N; a factor and a shift change nothing."""
     scores = np.random.default_rng(0).normal(size=500)
     frame = comparison.distribution({"a": scores, "b": 1000 * scores + 7})
-    assert (frame.groupby("lens")["pictures"].sum() == 500).all()
-    a, b = (frame[frame["lens"] == name]["pictures"].to_numpy() for name in "ab")
+    assert (frame.groupby("lens")["images"].sum() == 500).all()
+    a, b = (frame[frame["lens"] == name]["images"].to_numpy() for name in "ab")
     assert np.abs(a - b).sum() <= 4  # float error may move a score over an edge
 
 
 def test_equal_scores_have_a_distribution():
     frame = comparison.distribution({"a": np.zeros(5)})
-    assert frame["pictures"].sum() == 5
+    assert frame["images"].sum() == 5
 
 
 @pytest.mark.parametrize("size", [10, 4000])

@@ -12,7 +12,7 @@ def test_bars_show_the_largest_share_on_top_with_its_error():
         "group": ["noto", "fluent"],
         "share": [0.7, 0.3],
         "error": [0.02, 0.01],
-        "pictures": [0.5, 0.5],
+        "images": [0.5, 0.5],
     })
     bars, ticks = figures.share_bars(frame).data
     assert list(bars.customdata) == ["fluent", "noto"]  # plotly stacks upwards
@@ -29,7 +29,7 @@ def test_every_bar_has_the_same_room():
             "group": [str(i) for i in range(count)],
             "share": np.ones(count) / count,
             "error": np.full(count, np.nan),
-            "pictures": np.ones(count) / count,
+            "images": np.ones(count) / count,
         })
         layout = figures.share_bars(frame).layout
         return layout.height - layout.margin.t - layout.margin.b
@@ -54,11 +54,11 @@ def test_curve_is_drawn_between_its_standard_errors():
 
 
 def test_each_lens_has_its_own_line():
-    """Colour alone never tells two lines apart; bins without a picture are gaps."""
+    """Colour alone never tells two lines apart; bins without an image are gaps."""
     frame = pd.DataFrame({
         "lens": ["a", "a", "<b>b", "<b>b"],
         "place": [0.0, 1.0, 0.0, 1.0],
-        "pictures": [3, 0, 1, 2],
+        "images": [3, 0, 1, 2],
     })
     first, second = figures.distribution(frame).data
     assert first.line.dash != second.line.dash
@@ -102,7 +102,7 @@ def test_change_bars_tell_signs_apart_and_carry_their_errors():
         "group": ["noto", "<b>fluent"],
         "change": [0.7, -0.3],
         "standard_error": [0.02, np.nan],
-        "pictures": [10, 20],
+        "images": [10, 20],
     })
     figure = group_figures.change_bars(frame, "change")
     (bars,) = figure.data
@@ -117,7 +117,7 @@ def test_names_that_are_shortened_alike_or_look_like_numbers_keep_their_rows():
     """A name is no coordinate: nothing is stacked, and "7" is not a place at 7."""
     names = ["a" * 40 + "b", "a" * 40 + "c", "7", "2020-01-01"]
     frame = pd.DataFrame({"group": names, "share": 0.25, "change": 1.0})
-    frame = frame.assign(error=0.1, standard_error=0.1, pictures=1)
+    frame = frame.assign(error=0.1, standard_error=0.1, images=1)
     for make in (figures.share_bars, lambda f: group_figures.change_bars(f, "change")):
         figure = make(frame)
         assert list(figure.data[0].y) == [0, 1, 2, 3]

@@ -10,7 +10,7 @@ from core.report.left_out import against_now, against_words, change_words
 
 
 def answer_of(value: float = 4.0, **lens) -> Answer:
-    """Return an answer about ten pictures."""
+    """Return an answer about ten images."""
     numbers = np.arange(10.0)
     return Answer(Lens(**lens), np.arange(10), numbers, numbers, "exact", value, 0.1)
 
@@ -19,12 +19,12 @@ def test_a_raw_change_is_one_against_random_pictures():
     """With its error; within two of them nothing is sure."""
     said = change_words(answer_of(measurement="elbo"), 3, 2.0, 0.5)
     assert said == (
-        "Without these 3 pictures the model would find it less likely than after a "
+        "Without these 3 images the model would find it less likely than after a "
         "random removal as large: negative ELBO +2.00 ± 0.50. It is 4 now, so that is "
         "50% of it."
     )
     said = change_words(answer_of(), 1, -2.0, 1.5)
-    assert said.startswith("Without this picture the model would find it more likely")
+    assert said.startswith("Without this image the model would find it more likely")
     assert "within two standard errors of zero." in said
     region = change_words(answer_of(region=(0, 0, 2, 2)), 3, 2.0, np.nan)
     assert "find the marked part of it less likely" in region and "±" not in region
@@ -51,13 +51,13 @@ def test_a_prediction_larger_than_was_tested_is_a_bound():
     said = change_words(
         answer_of(), 3, 40.0, 0.5, Calibrated(0.5, 0.2, 0.8, False, 0.1)
     )
-    assert "training loss +0.500 or further: no half of the pictures" in said
+    assert "training loss +0.500 or further: no half of the images" in said
     assert "90%" not in said and "less likely" in said
 
 
 def test_an_attribution_is_no_change():
     said = change_words(answer_of(method="relatif"), 3, 2.0, np.nan)
-    assert said == "RelatIF gives these 3 pictures a score of +2.00 together."
+    assert said == "RelatIF gives these 3 images a score of +2.00 together."
 
 
 def test_a_change_larger_than_the_value_is_no_size():
@@ -68,6 +68,6 @@ def test_a_change_larger_than_the_value_is_no_size():
 
 def test_the_place_among_random_groups_is_told():
     assert against_words(0.97, 200, 1234) == (
-        "That is more than for 97% of 200 random groups of 1,234 pictures."
+        "That is more than for 97% of 200 random groups of 1,234 images."
     )
-    assert against_words(0.5, 200, 1).endswith("random groups of one picture.")
+    assert against_words(0.5, 200, 1).endswith("random groups of one image.")

@@ -170,7 +170,7 @@ def test_shares_sum_to_one_and_ignore_negative_scores():
     groups = pd.Series(["a", "a", "b", "c"])
     frame = reading.shares(influence([3.0, -9.0, 1.0, -1.0]), groups).set_index("group")
     assert frame["share"].to_dict() == {"a": 0.75, "b": 0.25, "c": 0.0}
-    assert frame["pictures"].to_dict() == {"a": 0.5, "b": 0.25, "c": 0.25}
+    assert frame["images"].to_dict() == {"a": 0.5, "b": 0.25, "c": 0.25}
     assert reading.shares(influence([-1.0, -2.0]), groups[:2]).empty
 
 
@@ -183,7 +183,7 @@ def test_small_groups_are_added_up():
     assert few["group"].tolist() == ["k", "j", "i", "8 others"]
     assert few["share"][:3].tolist() == every["share"][:3].tolist()
     assert few["share"].iloc[-1] == pytest.approx(every["share"][3:].sum())
-    assert few["pictures"].sum() == pytest.approx(1)
+    assert few["images"].sum() == pytest.approx(1)
 
 
 def test_error_of_a_share_matches_simulated_scores():

@@ -89,7 +89,7 @@ def test_report_shows_every_strip_with_its_scores_and_credits(tiny_explorer):
                 example = int(answer.example_ids[place])
                 score = reading.printed_score(answer, place)
                 alts = [i["alt"] for i in page.all("img")]
-                said = f"Training picture {example}, "
+                said = f"Training image {example}, "
                 assert any(a.startswith(said) and a.endswith(score) for a in alts)
                 shown.add(example)
     for line in {tiny_explorer.credit(example) for example in shown}:
@@ -134,7 +134,7 @@ def test_group_that_was_left_out_is_part_of_the_report(tiny_explorer):
 
 
 def questions(explorer: Explorer) -> list[tuple]:
-    """Return pictures of every origin, each with a lens that differs in something."""
+    """Return images of every origin, each with a lens that differs in something."""
     picture = images.png(explorer.query_from_gallery(1).pixels)
     example = int(explorer.examples.table.index[3])
     damping = 2 * float(explorer.provenance["damping"])

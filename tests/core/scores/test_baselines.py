@@ -175,7 +175,7 @@ def test_das_is_the_leave_one_out_of_ridge_regression(dim):
 
 
 def test_relatif_does_not_depend_on_the_size_of_a_gradient():
-    """A picture that counts twice has twice the influence and the same RelatIF."""
+    """An image that counts twice has twice the influence and the same RelatIF."""
     hessian_root, query, gradients = normal(4, 4), normal(1, 4), normal(5, 4, seed=1)
     inverse = torch.linalg.inv(hessian_root @ hessian_root.T)
 

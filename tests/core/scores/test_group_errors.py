@@ -77,7 +77,7 @@ def test_training_errors_are_the_average_over_queries():
 
 @pytest.mark.parametrize("kind", ["sketch", "features"])
 def test_parts_of_a_short_form_tell_how_wrong_its_sums_are(kind):
-    """Over 100 random short forms, for a sum over pictures that are alike."""
+    """Over 100 random short forms, for a sum over images that are alike."""
     generator, size, dim = keyed_generator(0, "short forms"), 4096, 128
     gradients = torch.randn(N, size, generator=generator)
     gradients[:10] += torch.randn(size, generator=generator)
@@ -108,7 +108,7 @@ def test_errors_survive_the_file_and_a_damaged_one_is_refused(tmp_path):
     rows = RNG.normal(size=(7, N))
     write_training_errors(path, rows)
     np.testing.assert_allclose(read_training_errors(path, N), rows, rtol=1e-3)
-    with pytest.raises(ValueError, match="about other pictures"):
+    with pytest.raises(ValueError, match="about other images"):
         read_training_errors(path, N + 1)
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(ValueError, match="Delete it and make it again"):
@@ -119,7 +119,7 @@ def test_errors_survive_the_file_and_a_damaged_one_is_refused(tmp_path):
 
 
 def halves(explorer: Explorer) -> np.ndarray:
-    """Return two groups of the training pictures, and all of them."""
+    """Return two groups of the training images, and all of them."""
     first = np.arange(explorer.num_examples) < explorer.num_examples // 2
     return np.stack([first, ~first, first | ~first])
 

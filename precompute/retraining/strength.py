@@ -142,6 +142,10 @@ def feature_rows(
                     continue
                 record = Asked(replace(lens, damping=damping), one.variant).record()
                 rows = one.scores(features, damping).astype(np.float32)
+                # Undamped, features that outnumber the images explain each image by
+                # itself, and DAS divides nothing by nothing.
+                if damping is not None and not np.isfinite(rows).all():
+                    continue
                 table = pd.DataFrame({"sample_id": range(len(rows))})
                 named = record | {"source": "projection", "mean": np.nan}
                 tables.append(table.assign(**named, scores=list(rows)))

@@ -1,6 +1,7 @@
 """Methods that read features, at every damping and strength, against dense solves."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -8,6 +9,7 @@ from core.config import MethodConfig
 from core.explorer.explorer import open_explorer
 from core.lenses import Lens
 from core.scores.influence import split_reliability
+from precompute.retraining.asked import PAPER_DAMPING
 from precompute.retraining.strength import USUAL, feature_rows, halves, strengths
 from precompute.stages.methods import compute_methods
 from tests.conftest import linked_copy
@@ -64,6 +66,25 @@ def test_scores_match_a_dense_solve_and_the_app(asked):
             answer = explorer.answer(queries[1], Lens("d-trak", damping=damping))
             close = {"rtol": 1e-3, "atol": 1e-3 * wanted.std()}
             np.testing.assert_allclose(answer.scores, found[1], **close)
+
+
+def test_a_damping_too_small_for_a_score_is_left_out(asked, monkeypatch):
+    """Undamped, DAS divides nothing by nothing where features outnumber the images."""
+    explorer, queries, rows, _ = asked
+    kind = type(strengths(explorer)[0])
+    scored = kind.scores
+
+    def undefined(self, features, damping=None):
+        return scored(self, features, damping) * (
+            1 if damping != PAPER_DAMPING else np.nan
+        )
+
+    monkeypatch.setattr(kind, "scores", undefined)
+    left, _ = feature_rows(explorer, queries)
+    assert PAPER_DAMPING in rows["damping"].values
+    pd.testing.assert_frame_equal(
+        left, rows[rows["damping"] != PAPER_DAMPING].reset_index(drop=True)
+    )
 
 
 def test_halves_of_features_are_projections_of_their_own(asked):

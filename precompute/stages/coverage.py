@@ -6,12 +6,13 @@ and of some drawn at random. Nothing else is renewed: model, curvature and dampi
 what an error is conditioned on. The scores of a repeat are exact, so that of an answer
 by the sketch the sketch's error is tested, too. Both are centred on the random images.
 
-Half of the samples tell the errors, the other half tests them, with other draws. What
-is shown is one realisation of the training draws' noise, which raised the same images
-for many samples: what the repeats of some samples say of it holds for the others.
+Each half of the samples tests the errors that the other half told, with other draws;
+what is printed afterwards is told by both. What is shown is one realisation of the
+training draws' noise, which raised the same images for many samples: what the repeats
+of some samples say of it holds for the others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,8 +37,8 @@ from precompute.stages.errors import HELD_OUT
 from precompute.stages.repeats import Repeats
 
 RANDOM = 24  # images, drawn from all
-TESTED, FITTED = 0, 1  # halves of the samples
-FIRST_FITTED = 100  # number of the first repeat that tells errors; 0 tests them
+HALVES = (0, 1)  # of the samples
+APART = 100  # more repeats than a half has; the second half's begin with this number
 
 
 @dataclass(frozen=True)
@@ -49,27 +50,26 @@ class Trial:
         queries: Samples, spread over the gallery.
         repeats: Independent sets of draws, of queries and of images each.
         dims: Sketches to try beside the collection's own, in buckets.
-        half: Which half of the samples: 0 and 1 share none, and no draws either; None
-            for all, with the draws of the first.
+        half: Which half of the samples: 0 and 1 share none, and no draws either.
     """
 
     lenses: tuple[Lens, ...] = (Lens(), Lens(form="sketch"))  # with the gallery's draws
     queries: int = 8
     repeats: int = 2
     dims: tuple[int, ...] = ()
-    half: int | None = None
+    half: int = 0
 
     def __post_init__(self):
-        if self.repeats < 2:
+        if not 2 <= self.repeats <= APART:
             raise ValueError(
-                f"{self.repeats} repeats do not say how far repeats scatter. Give at "
-                "least 2."
+                f"{self.repeats} repeats do not say how far repeats scatter. Give 2 to "
+                f"{APART}."
             )
 
     @property
     def numbers(self) -> range:
         """Return the numbers of the repeats: other numbers, other draws."""
-        first = FIRST_FITTED if self.half == FITTED else 0
+        first = APART * self.half
         return range(first, first + self.repeats)
 
 
@@ -98,7 +98,7 @@ def all_lenses(explorer: Explorer) -> tuple[Lens, ...]:
 def thorough(explorer: Explorer, repeats: int = 4) -> Trial:
     """Return what tells the errors of every kind of answer.
 
-    Eight samples tell, eight others test. With four repeats each that takes one core 45
+    Eight samples of each half. With four repeats each that takes one core 45
     minutes for Glyphs, 15 for Fashion-2.
     """
     return Trial(all_lenses(explorer), queries=16, repeats=repeats)
@@ -149,10 +149,10 @@ def measure_coverage(
 ) -> dict:
     """Return how the errors of a collection stand a test by other draws; resumable.
 
-    Half of the samples tell what folds do not (`ErrorModel.repeated`); the figures are
-    of the other half and of other draws, with errors as told then. Both go into the
-    file of the collection's laws, if there is one, and at once: whoever reads it, and
-    whenever this is killed, finds all of the old or all of the new.
+    What repeats say that folds do not (`ErrorModel.repeated`) and the figures of
+    `crossed` go into the file of the collection's laws, if there is one, and at once:
+    whoever reads it, and whenever this is killed, finds all of the old or all of the
+    new.
 
     Args:
         root: Folder of the published collections.
@@ -161,25 +161,64 @@ def measure_coverage(
         plan: Returns what is repeated.
 
     Returns:
-        By kind of answer, "top" and "all": `coverage` of 90% intervals, `ratio` of real
-        over printed error and `count`, of the ten images that answers show and of
-        random images; and what was repeated.
+        The figures of `crossed`.
     """
     work = work or DATA_DIR / "work"
     with closing(open_explorer(name, root)) as explorer:
-        path, trial = errors_path(root, explorer.config), plan(explorer)
-        model = read_model(path)
-        if model is not None:
-            laws = replace(model, again={}, unseen={})
-            found, *_ = repeated(explorer, work, replace(trial, half=FITTED), laws)
-            model = fitted(found, laws)
-        found = compared(explorer, work, replace(trial, half=TESTED), model)
-    if model is not None:
-        kept = model.coverage.get("kinds", {})
+        path = errors_path(root, explorer.config)
+        model, found = crossed(explorer, work, plan(explorer))
+    before = read_model(path)
+    if before is not None:
+        kept = before.coverage.get("kinds", {})
         held = {kind: kept[kind] for kind in kept if kind == HELD_OUT}
         kinds = {**held, **found["kinds"]}
         write_model(path, replace(model, coverage={**found, "kinds": kinds}))
     return found
+
+
+def crossed(explorer: Explorer, work: Path, trial: Trial) -> tuple[ErrorModel, dict]:
+    """Return the errors that all samples tell, and how those stood that a half told.
+
+    Args:
+        explorer: The collection.
+        work: Folder of unfinished work.
+        trial: What is repeated, in each half.
+
+    Returns:
+        The collection's laws with what both halves say; and by kind of answer, "top"
+        and "all": `coverage` of 90% intervals, `ratio` of real over printed error and
+        `count`, of the ten images that answers show and of random images, each half of
+        the samples with errors that the other half told; and what was repeated.
+    """
+    laws = replace(explorer.engine.scoring.error_model, again={}, unseen={})
+    halves = [asked_again(explorer, work, replace(trial, half=half)) for half in HALVES]
+    told = [half.deviations(laws) for half in halves]
+    tested: Deviations = {}
+    for half, other in zip(halves, reversed(told), strict=True):
+        tested = joined(tested, half.deviations(fitted(other, laws)))
+    parts = [(half.repeats, half.numbers, half.random) for half in halves]
+    agreement = [repeats.agreement(*where) for repeats, *where in parts]
+    sizes = [repeats.sizes(*where, trial.dims) for repeats, *where in parts]
+    figures = {
+        "queries": sum(len(half.samples) for half in halves),
+        "repeats": trial.repeats,
+        "kinds": {
+            kind: {
+                what: stood(np.concatenate([one.z for one in each]))
+                for what, each in parts.items()
+            }
+            for kind, parts in tested.items()
+        },
+        "agreement": mean_of(agreement),
+        "sizes": mean_of(sizes),
+    }
+    return fitted(joined(*told), laws), figures
+
+
+def mean_of(each: list[dict]) -> dict:
+    """Return the mean of every value that any of some dictionaries has."""
+    keys = dict.fromkeys(key for one in each for key in one)
+    return {k: float(np.mean([one[k] for one in each if k in one])) for k in keys}
 
 
 @dataclass(frozen=True)
@@ -212,11 +251,22 @@ class Deviation:
 Deviations = dict[str, dict[str, list[Deviation]]]  # by kind of answer; "top" and "all"
 
 
+def joined(first: Deviations, second: Deviations) -> Deviations:
+    """Return the deviations of both."""
+    return {
+        kind: {
+            what: first.get(kind, {}).get(what, []) + second.get(kind, {}).get(what, [])
+            for what in ("top", "all")
+        }
+        for kind in {**first, **second}
+    }
+
+
 def fitted(found: Deviations, laws: ErrorModel) -> ErrorModel:
     """Return the model of the laws alone with what repeats say.
 
     Args:
-        found: Of `repeated`, with the errors that `laws` tell.
+        found: Of `AskedAgain.deviations`, with the errors that `laws` tell.
         laws: Without anything from repeats.
     """
     ratios, shown = {}, {}
@@ -232,42 +282,73 @@ def fitted(found: Deviations, laws: ErrorModel) -> ErrorModel:
     return fit_repeated(laws, ratios, shown)
 
 
-def compared(
-    explorer: Explorer, work: Path, trial: Trial, model: ErrorModel | None = None
-) -> dict:
-    """Return the figures of `measure_coverage` for an open collection.
+@dataclass(frozen=True)
+class AskedAgain:
+    """Answers about some samples, and exact scores of the same questions asked again.
+
+    Attributes:
+        explorer: The collection.
+        shown: The answers.
+        repeats: Asks again.
+        numbers: Of the repeats.
+        chosen: Positions of the images that were scored again, shape (K,).
+        random: Where the random images are among them.
+        scores: Of each repeat, question and image, shape (R, questions, K), centred on
+            the random images.
+    """
+
+    explorer: Explorer
+    shown: list[Shown]
+    repeats: Repeats
+    numbers: range
+    chosen: np.ndarray
+    random: list[int]
+    scores: np.ndarray
+
+    @property
+    def samples(self) -> set[int]:
+        """Return the samples that were asked about."""
+        return {one.sample for one in self.shown}
+
+    def deviations(self, model: ErrorModel) -> Deviations:
+        """Return how far the answers are off, with the errors that a model tells."""
+        found: Deviations = {}
+        for one in self.shown:
+            parts = found.setdefault(kind_of(one.answer), {"top": [], "all": []})
+            for what, places in (
+                ("top", np.searchsorted(self.chosen, one.top)),
+                ("all", self.random),
+            ):
+                parts[what].append(self._deviation(one, model, places))
+        return found
+
+    def _deviation(self, one: Shown, model: ErrorModel, places: Iterable) -> Deviation:
+        """Return how far one answer is off, of the images at some places."""
+        answer, chosen = one.answer, self.chosen
+        kind = answer_kind(question_kind(answer.lens), answer.source)
+        again = self.scores[:, self.repeats.questions.index(one.question)]
+        scores, printed = answer.scores[chosen], answer.standard_errors[chosen]
+        own = self.explorer.engine.scoring.error_model
+        law = own.by_laws(np.square(printed), scores, kind)
+        variance = model.repeated(law, scores, kind).clip(0)  # rounding may be below
+        centre = scores[self.random].mean()
+        values = (
+            scores - centre - again.mean(0),
+            np.sqrt(variance),
+            scores,
+            again.var(0, ddof=1) / len(again),
+        )
+        return Deviation(*(value[places] for value in values))
+
+
+def asked_again(explorer: Explorer, work: Path, trial: Trial) -> AskedAgain:
+    """Return the answers about one half of the samples, and their repeats.
 
     Args:
         explorer: The collection.
         work: Folder of unfinished work.
         trial: What is repeated.
-        model: Tells the errors that are tested; None for the collection's own.
     """
-    found, repeats, among = repeated(explorer, work, trial, model)
-    return {
-        "queries": len({sample for sample, _ in repeats.questions}),
-        "repeats": trial.repeats,
-        "kinds": {
-            kind: {
-                what: stood(np.concatenate([one.z for one in each]))
-                for what, each in parts.items()
-            }
-            for kind, parts in found.items()
-        },
-        "agreement": repeats.agreement(trial.numbers, among),
-        "sizes": repeats.sizes(trial.numbers, among, trial.dims),
-    }
-
-
-def repeated(
-    explorer: Explorer, work: Path, trial: Trial, model: ErrorModel | None = None
-) -> tuple[Deviations, Repeats, list[int]]:
-    """Return how far answers are off, their repeats, and where random images are there.
-
-    Arguments are those of `compared`.
-    """
-    own = explorer.engine.scoring.error_model
-    model = own if model is None else model
     shown = answers_shown(explorer, trial)
     some = random_images(explorer)
     chosen = np.unique(np.concatenate([some, *(one.top for one in shown)]))
@@ -276,26 +357,9 @@ def repeated(
     exact = np.stack([repeats.products(i) for i in Bar(trial.numbers, "repeats")])
     among = np.searchsorted(chosen, some)
     exact -= exact[..., among].mean(-1, keepdims=True)
-    found: Deviations = {}
-    for one in shown:
-        answer, others = one.answer, exact[:, questions.index(one.question)]
-        kind = answer_kind(question_kind(answer.lens), answer.source)
-        scores = answer.scores[chosen]
-        law = own.by_laws(np.square(answer.standard_errors[chosen]), scores, kind)
-        off = scores - answer.scores[some].mean() - others.mean(0)
-        told = (
-            off,
-            np.sqrt(model.repeated(law, scores, kind).clip(0)),  # rounding may be below
-            scores,
-            others.var(0, ddof=1) / len(others),
-        )
-        kept = found.setdefault(kind_of(answer), {"top": [], "all": []})
-        for what, places in (
-            ("top", np.searchsorted(chosen, one.top)),
-            ("all", among),
-        ):
-            kept[what].append(Deviation(*(values[places] for values in told)))
-    return found, repeats, among.tolist()
+    return AskedAgain(
+        explorer, shown, repeats, trial.numbers, chosen, among.tolist(), exact
+    )
 
 
 def kind_of(answer: Answer) -> str:
@@ -308,10 +372,8 @@ def kind_of(answer: Answer) -> str:
 def answers_shown(explorer: Explorer, trial: Trial) -> list[Shown]:
     """Return the answers that the app gives about part of the gallery."""
     samples = sorted(map(int, explorer.gallery.index))
-    if trial.half is not None:
-        samples = samples[trial.half :: 2]
-    queries = trial.queries if trial.half is None else -(-trial.queries // 2)
-    count, shown = min(queries, len(samples)), []
+    samples = samples[trial.half :: 2]
+    count, shown = min(-(-trial.queries // 2), len(samples)), []
     draws = explorer.config.samples.num_draws
     for number in range(count):
         sample = samples[number * len(samples) // count]

@@ -3,7 +3,8 @@
 By lens (loss, ELBO, trajectory, a region, a band of noise levels) and by what answers
 (stored, sketch, and the full index where it is there): how often a 90% interval holds,
 and real over printed error, for the ten images that an answer shows and for random
-ones. `precompute.stages.coverage` says what is compared. Resumable: the repeats lie in
+ones. Each half of the samples is tested with errors that the other half told;
+`precompute.stages.coverage` says what is compared. Resumable: the repeats lie in
 `data/work`.
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 from core.config import DATA_DIR
 from core.explorer.explorer import open_explorer
 from core.index.sketch import BLOCK
-from precompute.stages.coverage import TESTED, Trial, all_lenses, compared
+from precompute.stages.coverage import Trial, all_lenses, crossed
 from tests.benchmarks import machine
 
 QUERIES, REPEATS = 8, 10
@@ -33,7 +34,7 @@ def run(
     Args:
         collection: Its name.
         root: Folder of the published collections; None for `data/collections`.
-        queries: Samples, spread over the gallery.
+        queries: Samples of each half, spread over the gallery.
         repeats: Of the draws of the queries and of the training gradients each.
         work: Folder of unfinished work; None for `data/work`.
         sizes: Whether to try sketches of other sizes, too; it takes twice as long.
@@ -44,9 +45,8 @@ def run(
     count = -(-explorer.engine.basis.layout.num_params // BLOCK) * BLOCK
     larger = (own * factor for factor in FACTORS if own * factor < count)
     dims = (*larger, count) if sizes else ()
-    # Of the samples that tell nothing of the errors that are printed.
-    trial = Trial(all_lenses(explorer), 2 * queries, repeats, dims, half=TESTED)
-    found = compared(explorer, work or DATA_DIR / "work", trial)
+    trial = Trial(all_lenses(explorer), 2 * queries, repeats, dims)
+    _, found = crossed(explorer, work or DATA_DIR / "work", trial)
     explorer.close()
     lines = [
         f"{kind}: {what} {stood['coverage']:.3f} held, "

@@ -12,17 +12,17 @@ from core.scores.error_files import errors_path, read_model, write_model
 from core.scores.errors import ErrorModel, Law, answer_kind, question_kind, stood
 from precompute.stages import coverage
 from precompute.stages.coverage import (
-    FITTED,
-    TESTED,
+    HALVES,
     Deviation,
     Trial,
     affordable,
     all_lenses,
     answers_shown,
+    asked_again,
+    crossed,
     fitted,
     kind_of,
     measure_coverage,
-    repeated,
     thorough,
 )
 from precompute.stages.errors import HELD_OUT
@@ -72,7 +72,7 @@ def test_what_was_found_is_kept_beside_the_collection(tiny_collection, tmp_path)
     found = measure_coverage(root, "glyphs", tmp_path / "work", lambda _: trial)
     assert set(found["kinds"]) == {"loss, exact", "loss, sketch"}
     for parts in found["kinds"].values():
-        assert parts["top"]["count"] == 2 * 10 and parts["all"]["count"] == 2 * 24
+        assert parts["top"]["count"] == 4 * 10 and parts["all"]["count"] == 4 * 24
         assert 0 <= parts["top"]["coverage"] <= 1 and parts["top"]["ratio"] > 0
     explorer = open_explorer("glyphs", root)
     assert set(explorer.coverage) == {HELD_OUT, "loss, exact", "loss, sketch"}
@@ -81,8 +81,7 @@ def test_what_was_found_is_kept_beside_the_collection(tiny_collection, tmp_path)
         assert again == pytest.approx(found["agreement"][form], abs=1e-5)
     explorer.close()
 
-    # What was fitted on some samples was told of the others; a second run is the same,
-    # though the errors that it reads are now told by repeats.
+    # A second run is the same, though the errors that it reads are now told by repeats.
     after = read_model(path)
     assert before.unseen == {}
     assert set(after.unseen) == set(after.again) == {"loss", "loss, sketch"}
@@ -104,16 +103,16 @@ def test_a_killed_test_leaves_the_errors_as_they_were(
     root = linked_copy(tiny_collection, tmp_path / "copy")
     path, killed = errors_path(root, CONFIG), []
 
-    def stopped(explorer, work, trial, model):
-        killed.append(model)
+    def stopped(agreement):
+        killed.append(agreement)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(coverage, "compared", stopped)
+    monkeypatch.setattr(coverage, "mean_of", stopped)
     before = path.read_bytes()
     trial = Trial(queries=4, repeats=2)
     with pytest.raises(KeyboardInterrupt):
         measure_coverage(root, "glyphs", tmp_path / "work", lambda _: trial)
-    assert killed[0].again and path.read_bytes() == before
+    assert killed and path.read_bytes() == before
 
 
 def test_errors_are_tested_as_they_are_printed(tiny_collection, tmp_path):
@@ -127,10 +126,12 @@ def test_errors_are_tested_as_they_are_printed(tiny_collection, tmp_path):
     for printed, other in ((laws, model), (model, laws)):
         write_model(path, other)
         with closing(open_explorer("glyphs", root)) as explorer:
-            expected, *_ = repeated(explorer, tmp_path / "work", trial, printed)
+            again = asked_again(explorer, tmp_path / "work", trial)
+            expected = again.deviations(printed)
         write_model(path, printed)
         with closing(open_explorer("glyphs", root)) as explorer:
-            found, *_ = repeated(explorer, tmp_path / "work", trial)
+            again = asked_again(explorer, tmp_path / "work", trial)
+            found = again.deviations(explorer.engine.scoring.error_model)
             for shown in answers_shown(explorer, trial):
                 (one, *_) = found[kind_of(shown.answer)]["top"]
                 if shown.sample == min(explorer.gallery.index):
@@ -142,23 +143,54 @@ def test_errors_are_tested_as_they_are_printed(tiny_collection, tmp_path):
                     np.testing.assert_allclose(one.error, same.error, rtol=1e-4)
 
 
-def test_samples_that_are_fitted_on_are_not_tested_on(explorer):
-    """Two halves of the gallery, and all of it where no half is named."""
-    halves = [
-        {one.sample for one in answers_shown(explorer, Trial(queries=4, half=half))}
-        for half in (TESTED, FITTED)
-    ]
-    assert not halves[0] & halves[1] and len(halves[0]) == len(halves[1]) == 2
-    assert len({one.sample for one in answers_shown(explorer, Trial(queries=4))}) == 4
+def test_halves_share_neither_samples_nor_draws(explorer):
+    """So what one half tells can be tested on the other."""
+    trials = [Trial(queries=4, repeats=100, half=half) for half in HALVES]
+    samples = [{one.sample for one in answers_shown(explorer, t)} for t in trials]
+    assert not samples[0] & samples[1] and len(samples[0]) == len(samples[1]) == 2
+    draws = [{*trial.numbers} for trial in trials]
+    assert not draws[0] & draws[1] and len(draws[0]) == len(draws[1]) == 100
+    for repeats in (1, 101):
+        with pytest.raises(ValueError, match="Give 2 to 100"):
+            Trial(repeats=repeats)
 
 
-def test_draws_that_tell_are_not_the_draws_that_test():
-    told, tested = (
-        {*replace(Trial(repeats=100), half=half).numbers} for half in (FITTED, TESTED)
+class Half:
+    """A half of the samples whose answers are off by a multiple of what laws tell."""
+
+    samples, numbers, random = {0}, range(2), [0]
+
+    def __init__(self, size: float):
+        self.off = size * np.random.default_rng(round(size)).normal(size=4000)
+        self.repeats = self
+
+    def agreement(self, numbers, random) -> dict[str, float]:
+        return {"exact": float(np.abs(self.off).mean())}
+
+    def sizes(self, numbers, random, dims) -> dict[str, float]:
+        return {}
+
+    def deviations(self, model: ErrorModel) -> dict:
+        scores = np.ones(len(self.off))
+        error = np.sqrt(model.repeated(np.ones(len(scores)), scores, "loss"))
+        one = (self.off, error, scores, np.zeros(len(scores)))
+        each = [Deviation(*(x.reshape(400, 10)[i] for x in one)) for i in range(400)]
+        return {"loss, exact": {"top": each, "all": each}}
+
+
+def test_each_half_is_tested_with_what_the_other_told(explorer, tmp_path, monkeypatch):
+    """One off by 1 and one by 3 times the laws: none of them tests what it told."""
+    sizes = dict(zip(HALVES, (1.0, 3.0), strict=True))
+    monkeypatch.setattr(coverage, "asked_again", lambda e, w, t: Half(sizes[t.half]))
+    model, found = crossed(explorer, tmp_path, Trial())
+    assert model.again["loss"] == pytest.approx((1 + 9) / 2, rel=0.05)  # told by both
+    stands = found["kinds"]["loss, exact"]["top"]
+    assert stands["count"] == 2 * 4000 and found["queries"] == 2
+    # In its own errors each half would stand at 1.
+    assert stands["ratio"] == pytest.approx(np.sqrt((9 + 1 / 9) / 2), rel=0.05)
+    assert found["agreement"]["exact"] == pytest.approx(
+        2 * np.sqrt(2 / np.pi), rel=0.05
     )
-    assert len(told) == len(tested) == 100 and not told & tested
-    with pytest.raises(ValueError, match="Give at least 2"):
-        Trial(repeats=1)
 
 
 def test_every_way_to_answer_is_asked(explorer):

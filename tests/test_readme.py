@@ -14,6 +14,7 @@ import pytest
 from core.evidence.evaluation import mean_and_error
 from core.evidence.groups import group_table
 from core.evidence.tables import make_table
+from core.lenses import Lens
 from core.presets import RECIPES, collection_config
 from precompute.__main__ import parser
 from tests.helpers.readme_tables import figures, made, shipped_evidence
@@ -286,3 +287,13 @@ def test_errors_are_what_was_measured():
     agreement = found["agreement"]
     orders = [agreement["sketch"], *found["sizes"].values(), agreement["exact"]]
     assert row[1:] == [f"{value:.2f}" for value in orders]
+    asked = {
+        (name, row["form"]): row["clock"]
+        for name in ("fashion2", "glyphs")
+        for row in result(f"question-{name}")["rows"]
+        if row["draws"] == Lens().num_draws
+    }
+    text = " ".join(TEXTS["tests"].split())
+    assert f"takes {asked['fashion2', 'full']:.1f} seconds of one core" in text
+    assert f"as long; {asked['glyphs', 'sketch']:.1f} on Glyphs" in text
+    assert round(asked["fashion2", "sketch"], 1) == round(asked["fashion2", "full"], 1)

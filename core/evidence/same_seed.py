@@ -119,11 +119,16 @@ def read_same_seed(folder: Path) -> SameSeed:
             f"with `python -m precompute retrain --collection {name} --same-seed`."
         )
     measured = pd.concat([_read(path) for path in paths], ignore_index=True)
+    path = own / SCORE_FILE
+    scores = _read(path) if path.exists() else None
+    return SameSeed(measured, read_masks(own), scores)
+
+
+def read_masks(own: Path) -> pd.DataFrame:
+    """Return `SameSeed.masks` of the folder of its tables; up to 7 more bits a row."""
     masks = _read(own / MASK_FILE)
     bits = [np.unpackbits(np.frombuffer(row, np.uint8)) for row in masks["kept"]]
-    masks = masks.assign(kept=[row.astype(bool) for row in bits])
-    path = own / SCORE_FILE
-    return SameSeed(measured, masks, _read(path) if path.exists() else None)
+    return masks.assign(kept=[row.astype(bool) for row in bits])
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from core.evidence.evaluation import (
+    jackknife_error,
     lds,
     size_of_changes,
     slope_error,
@@ -87,7 +88,7 @@ def ratio(predicted: np.ndarray, measured: np.ndarray) -> tuple[float, float]:
         slope(np.delete(predicted, i), np.delete(measured, i))
         for i in range(len(predicted))
     ]
-    return whole, float(np.sqrt((len(each) - 1) * np.var(each)))
+    return whole, jackknife_error(np.array(each))
 
 
 def _of_groups(evidence: Evidence, measurement: str) -> list[dict]:

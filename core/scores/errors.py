@@ -42,7 +42,7 @@ what is wrong with it. So every variance is the law's times a factor, `again`, p
 term `unseen` times s^2: the first from how far images drawn at random were off, the
 second from the ten that are shown. Both are told for each kind of answer, which is a
 question and what it is answered from: a sketch's variance is part of the law there.
-They are conditioned on the training draws that are stored: what these raised, eight
+They are conditioned on the training draws that are stored: what these raised, some
 samples tell of all others.
 
 **Chosen by their score.** The ten largest shown scores are too large on average (the

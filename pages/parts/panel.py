@@ -114,10 +114,6 @@ def show_region_controls(
     """Say which part of the image is asked about, with sliders to change it."""
     width, height = size
     x0, y0, x1, y1 = region or (0, 0, width, height)
-
-    def take(across: tuple[int, int], down: tuple[int, int]) -> None:
-        region_from_sliders(size, across, down)
-
     label = "Asked about: a part" if region else "Part of it"
     with st.popover(
         label,
@@ -131,14 +127,14 @@ def show_region_controls(
             0,
             width,
             help="Columns of pixels that are asked about",
-            **tie("across", (x0, x1), lambda across: take(across, (y0, y1))),
+            **tie("across", (x0, x1), lambda xs: take_box(size, xs, (y0, y1))),
         )
         st.slider(
             "From top to bottom",
             0,
             height,
             help="Rows of pixels that are asked about",
-            **tie("down", (y0, y1), lambda down: take((x0, x1), down)),
+            **tie("down", (y0, y1), lambda ys: take_box(size, (x0, x1), ys)),
         )
     if region:
         st.button(
@@ -150,7 +146,7 @@ def show_region_controls(
         )
 
 
-def region_from_sliders(
+def take_box(
     size: tuple[int, int], across: tuple[int, int], down: tuple[int, int]
 ) -> None:
     """Ask about the box that the sliders say, if it has any pixels."""

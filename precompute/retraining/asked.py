@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from core.evidence.stored import OWN
 from core.explorer.explorer import Explorer
@@ -57,7 +58,11 @@ def dampings(explorer: Explorer, method: str) -> dict[str, float]:
         mean = float(values.cpu().double().numpy().mean())
         relative = explorer.engine.settings["gradients"]["relative_damping"]
         return {"own": relative * mean, "mean_eigenvalue": mean}
-    features = scoring.method_file(method).features
+    return feature_dampings(scoring.method_file(method).features)
+
+
+def feature_dampings(features: Tensor) -> dict[str, float]:
+    """Return the same of features (N, k)."""
     mean = float(mean_eigenvalue(features))
     return {"own": float(trak_damping(features)), "mean_eigenvalue": mean}
 

@@ -8,7 +8,6 @@ there as images that it did not draw, and what the scores predict of every remov
 kept beside the evidence.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import pandas as pd
 
 from core.config import CollectionConfig
 from core.evidence.evaluation import predicted_changes
-from core.evidence.same_seed import MASK_FILE, SAME_SEED, SCORE_FILE
+from core.evidence.same_seed import SAME_SEED, SCORE_FILE, read_masks
 from core.evidence.stored import evidence_folder
 from core.explorer.explorer import (
     Explorer,
@@ -26,17 +25,16 @@ from core.explorer.explorer import (
     list_collections,
     open_explorer,
 )
-from core.files.table_files import read_table, write_table
+from core.files.table_files import write_table
 from core.lenses import Lens
 from core.methods import METHODS, parts
 from precompute.machinery.config import MeasureConfig, SameSeedConfig
-from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import open_workspace, write_atomically
 from precompute.retraining.asked import Asked, asked_lenses, dampings
 from precompute.retraining.jobs import retrain_folder
 from precompute.retraining.ready import Gallery, open_gallery
 from precompute.retraining.same_seed import common_config, same_seed_jobs
-from precompute.retraining.scores import raw_mean
+from precompute.retraining.scores import by_sample, raw_mean
 from precompute.retraining.strength import USUAL, feature_rows
 from precompute.stages.methods import compute_methods
 from precompute.stages.publish import publish
@@ -85,26 +83,23 @@ def score_own_model(
     gallery = open_gallery(config, work, device)
     own = built(config, work, len(gallery.dataset), device)
     explorer = open_explorer(config.name, own.root)
-    masks = read_table(results / MASK_FILE)
-    bits = np.stack([np.frombuffer(row, np.uint8) for row in masks["kept"]])
-    kept = np.unpackbits(bits, axis=1, count=len(gallery.dataset)).astype(bool)
-    count = gallery.at_most(MeasureConfig()).num_samples
+    kept = np.stack(list(read_masks(results)["kept"]))[:, : len(gallery.dataset)]
+    settings = gallery.at_most(MeasureConfig())
     usual, lenses = Lens().num_draws, []
     for one in asked_lenses(explorer):
         steps = METHODS[one.lens.method].reads == "steps"  # it did not draw the sample
         if not steps and not one.variant and one.lens.num_draws == usual:
             lenses.append(one)
     key = json.dumps([one.record() for one in lenses]) + explorer.fingerprint
-    digest, tables = hashlib.sha256(key.encode()).hexdigest()[:12], []
-    for sample_id in Bar(range(count), "scores"):
-        path = own.folder / f"predicted-{digest}-{sample_id}.parquet"
-        if not path.exists():
-            query = foreign_query(explorer, gallery, sample_id)
-            rows = predicted_rows(explorer, query, lenses, kept)
-            write_table(path, rows.assign(sample_id=sample_id)[list(COLUMNS)])
-        tables.append(read_table(path))
-    queries = [foreign_query(explorer, gallery, i) for i in range(count)]
-    tables.append(from_features(explorer, queries, kept))
+    queries = [foreign_query(explorer, gallery, i) for i in range(settings.num_samples)]
+
+    def predicted(sample_id: int) -> pd.DataFrame:
+        rows = predicted_rows(explorer, queries[sample_id], lenses, kept)
+        return rows.assign(sample_id=sample_id)[list(COLUMNS)]
+
+    one_by_one = by_sample(predicted, "predicted", key, settings, own.folder)
+    together = from_features(explorer, queries, kept)
+    tables = [one_by_one, together]
     write_table(results / SCORE_FILE, pd.concat(tables, ignore_index=True))
     return results / SCORE_FILE
 

@@ -18,11 +18,15 @@ from torch import Tensor
 from core.explorer.explorer import Explorer, Query
 from core.lenses import Lens
 from core.methods import METHODS
-from core.scores.baselines import mean_eigenvalue, trak_damping
 from core.scores.influence import centred, split_reliability
 from core.scores.method_files import MethodFile, method_files
 from precompute.machinery.progress import Bar
-from precompute.retraining.asked import Asked, asked_measurements, swept
+from precompute.retraining.asked import (
+    Asked,
+    asked_measurements,
+    feature_dampings,
+    swept,
+)
 
 USUAL = ""  # the variant that the app reads
 
@@ -45,9 +49,7 @@ class Strength:
         """Return the method's own damping and the mean eigenvalue; {} without one."""
         if not METHODS[self.method].damped:
             return {}
-        features = self.file.features
-        mean = float(mean_eigenvalue(features))
-        return {"own": float(trak_damping(features)), "mean_eigenvalue": mean}
+        return feature_dampings(self.file.features)
 
     def facts(self) -> dict:
         """Return how strong it is: plain values."""

@@ -193,9 +193,10 @@ def crossed(explorer: Explorer, work: Path, trial: Trial) -> tuple[ErrorModel, d
     laws = replace(explorer.engine.scoring.error_model, again={}, unseen={})
     halves = [asked_again(explorer, work, replace(trial, half=half)) for half in HALVES]
     told = [half.deviations(laws) for half in halves]
-    tested: Deviations = {}
-    for half, other in zip(halves, reversed(told), strict=True):
-        tested = joined(tested, half.deviations(fitted(other, laws)))
+    crosswise = zip(halves, reversed(told), strict=True)
+    tested = joined(
+        *(half.deviations(fitted(other, laws)) for half, other in crosswise)
+    )
     parts = [(half.repeats, half.numbers, half.random) for half in halves]
     agreement = [repeats.agreement(*where) for repeats, *where in parts]
     sizes = [repeats.sizes(*where, trial.dims) for repeats, *where in parts]

@@ -66,10 +66,11 @@ def common_config(config: CollectionConfig) -> CollectionConfig:
 def same_seed_jobs(
     config: CollectionConfig, settings: SameSeedConfig, num_examples: int, folder: Path
 ) -> list[Job]:
-    """Return the full model of every seed, then the removals, one of each size in turn.
+    """Return a seed's full model, then its removals, one of each size in turn.
 
-    So all sizes are covered alike whenever the work is stopped. The half that is kept
-    is that of the random halves with fresh seeds.
+    So all sizes are covered alike whenever the work is stopped, and the first seed,
+    which scores are compared with, comes before those that repeat it. The half that is
+    kept is that of the random halves with fresh seeds.
 
     Args:
         config: The full model's settings, with common draws.
@@ -78,10 +79,10 @@ def same_seed_jobs(
         folder: Where the files lie.
     """
     everything = np.ones(num_examples, dtype=bool)
-    jobs = [_job(folder, 0.0, -1, k, everything) for k in range(settings.num_seeds)]
-    for m in range(settings.num_subsets):
-        seeds = settings.num_seeds if m < settings.num_repeated else 1
-        for k in range(seeds):
+    jobs = []
+    for k in range(settings.num_seeds):
+        jobs.append(_job(folder, 0.0, -1, k, everything))
+        for m in range(settings.num_repeated if k else settings.num_subsets):
             for fraction in settings.fractions:
                 kept = subset_mask(num_examples, m, config.seed, 1 - fraction)
                 jobs.append(_job(folder, fraction, m, k, kept))

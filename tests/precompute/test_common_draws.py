@@ -258,16 +258,17 @@ def test_the_full_model_is_the_one_that_train_makes(config, dataset, tmp_path):
 
 
 def test_removals_of_all_sizes_take_turns(config, dataset, tmp_path):
-    """Full models first; the half is that of the fresh seeds' random halves."""
+    """The first seed before those that repeat it; the half is that of fresh seeds."""
     settings = SameSeedConfig(num_subsets=3, num_repeated=1)
     jobs = same_seed_jobs(config, settings, len(dataset), tmp_path)
     whys = [job.why["same-seed"] for job in jobs]
     sizes = list(settings.fractions)
-    assert [why["fraction"] for why in whys] == [0, 0, *sizes * 4]
-    assert [why["seed"] for why in whys] == [0, 1, *[0] * 4, *[1] * 4, *[0] * 8]
-    assert [why["subset"] for why in whys] == [-1, -1, *[0] * 8, *[1] * 4, *[2] * 4]
+    assert [why["fraction"] for why in whys] == [0, *sizes * 3, 0, *sizes]
+    assert [why["seed"] for why in whys] == [*[0] * 13, *[1] * 5]
+    subsets = [-1, *[0] * 4, *[1] * 4, *[2] * 4, -1, *[0] * 4]
+    assert [why["subset"] for why in whys] == subsets
     halves = subset_jobs(config, RetrainConfig(3), len(dataset), tmp_path)
-    for job in jobs[2:]:
+    for job in jobs:
         why = job.why["same-seed"]
         assert (~job.kept).sum() == round(why["fraction"] * len(dataset))
         if why["fraction"] == 0.5:

@@ -150,7 +150,8 @@ def score_again(
     """Score the samples anew and store that beside what was measured.
 
     For new methods and dampings: no retrained model needs to be here, only the
-    collection with its full index.
+    collection with its full index. What cannot be scored here stays as it was: methods
+    whose files are not there, and what only the workspace of the build can vary.
 
     Args:
         config: The collection.
@@ -175,12 +176,24 @@ def score_again(
     groups = group_predictions(explorer, names, settings, models)
     tables = (stored.measured, scores, stored.pictures, groups)
     made = assemble(config, settings, explorer, tables, features)
-    # What only the workspace of the build can vary stays as it was scored there.
-    old = stored.scores[~stored.scores["variant"].isin(scores["variant"])]
-    old = old[old["method"].isin(scores["method"])]
-    made = replace(made, scores=pd.concat([made.scores, old], ignore_index=True))
-    write_evidence(folder, made)
+    write_evidence(folder, keeping(stored, made))
     return folder
+
+
+def keeping(stored: Evidence, made: Evidence) -> Evidence:
+    """Return evidence scored anew, with the stored rows of what was not scored now."""
+    pairs = ["method", "variant"]
+    scored = pd.MultiIndex.from_frame(made.scores[pairs])
+    old = stored.scores[~pd.MultiIndex.from_frame(stored.scores[pairs]).isin(scored)]
+    old = old[old["method"].isin(METHODS)]
+    known = {
+        name: values
+        for name, values in stored.recipe["dampings"].items()
+        if name in set(old["method"])
+    }
+    recipe = made.recipe | {"dampings": known | made.recipe["dampings"]}
+    scores = pd.concat([made.scores, old], ignore_index=True)
+    return replace(made, recipe=recipe, scores=scores)
 
 
 def check_extends(

@@ -146,7 +146,14 @@ def test_scoring_again_keeps_what_was_measured(made, tiny_collection, tmp_path):
     config = collection_config("glyphs", "tiny")
     root = linked_copy(tiny_collection, tmp_path)
     old = made[1].scores.iloc[:1].assign(variant="another index", method="ekfac")
-    stored = replace(made[1], scores=pd.concat([made[1].scores[5:], old]))
+    absent = old.assign(variant="", method="ekfac-fisher")  # no file of it is there
+    values = {"own": 2.0, "mean_eigenvalue": 3.0}
+    dampings = made[1].recipe["dampings"] | {"ekfac-fisher": values}
+    stored = replace(
+        made[1],
+        recipe=made[1].recipe | {"dampings": dampings},
+        scores=pd.concat([made[1].scores[5:], old, absent]),
+    )
     folder = evidence_folder(root, config)
     write_evidence(folder, stored)
     work = tmp_path / "work"
@@ -157,7 +164,10 @@ def test_scoring_again_keeps_what_was_measured(made, tiny_collection, tmp_path):
     pd.testing.assert_frame_equal(found.measured, stored.measured)
     pd.testing.assert_frame_equal(found.pictures, stored.pictures)
     assert found.scores["variant"].tolist().count("another index") == 1
+    assert found.scores["method"].tolist().count("ekfac-fisher") == 1
+    assert found.recipe["dampings"]["ekfac-fisher"] == values
     again = found.scores[found.scores["variant"] != "another index"]
+    again = again[again["method"] != "ekfac-fisher"]
     key = [*LENS, "sample_id"]
     for name in ("scores", "predicted"):
         before, after = (

@@ -2,12 +2,13 @@
 
 import streamlit as st
 
-from core.evidence.trust import reliability
 from core.explorer.explorer import Answer, Explorer, Lens
 from core.explorer.filters import Matches
-from core.report import reading, report
+from core.report import report
 from pages.parts import (
     filters,
+    lens_cards,
+    lens_meta,
     lens_picker,
     lens_views,
     panel,
@@ -30,14 +31,13 @@ def show_columns(
     if done:
         parts = [trust.part_of(explorer, answer) for answer in done]
         how_to_read(text(report.opening(explorer, parts)))
+        lens_meta.show_tested(explorer, report.leading(done))
     clicks = []
     for place, column in enumerate(st.columns(len(lenses))):
         with column.container(border=True, height="stretch"):
             clicks.append(show_column(explorer, lenses, answers, place, among))
     if done:
-        quality = explorer.provenance.get("quality") or {}
-        tested = reliability(quality, done[0].lens, done[0].source)
-        st.caption(f"{lens_views.LEGEND} {text(tested)}")
+        st.caption(lens_views.LEGEND)
         show_summaries(explorer, done)
         share.offer(explorer, chosen.query, done)
     lens_views.show_chosen_detail(explorer, chosen.query, done, *clicks)
@@ -52,13 +52,17 @@ def show_column(
 ) -> int | None:
     """Show one lens and its answer; return the image that was clicked."""
     answer = answers[place]
+    early = waiting.early(f"answer {place}") if answer is None else None
+    seen = answer or early
     with st.container(gap=None):
-        lens_picker.show_controls(explorer, lenses, place)
-        if answer is not None:
-            st.caption(text(reading.answer_note(answer)))
-            trust.show_mark(explorer, answer.lens, answer.source)
+        with st.container(horizontal=True, horizontal_alignment="distribute"):
+            lens_picker.show_controls(explorer, lenses, place)
+            if seen is not None:
+                lens_meta.show_how(explorer, seen, place, len(lenses) > 2)
+        if seen is not None:
+            lens_meta.show_meta(seen)
     if answer is None:
-        show_early(explorer, place, among)
+        show_early(explorer, early, place, among)
         return None
     others = [a for a in answers if a is not None and a is not answer]
     return lens_views.show_strips(
@@ -66,15 +70,13 @@ def show_column(
     )
 
 
-def show_early(explorer: Explorer, place: int, among: Matches | None) -> None:
+def show_early(
+    explorer: Explorer, early: Answer | None, place: int, among: Matches | None
+) -> None:
     """Show what half of the draws say, if they are done, and how far the rest is."""
-    slot = f"answer {place}"
-    early = waiting.early(slot)
     if early is not None:
-        st.caption(text(reading.answer_note(early)))
-        trust.show_mark(explorer, early.lens, early.source)
         lens_views.show_strips(explorer, early, [], f"lens_{place}", among=among)
-    waiting.show_wait(slot, height=560 if early is None else 0)
+    waiting.show_wait(f"answer {place}", height=560 if early is None else 0)
 
 
 def show_summaries(explorer: Explorer, answers: list[Answer]) -> None:
@@ -84,12 +86,12 @@ def show_summaries(explorer: Explorer, answers: list[Answer]) -> None:
     first = report.leading(answers)
     for column in columns if first.lens.kind == "influence" else []:
         with cards.container(border=True, height="stretch"):
-            lens_views.show_shares(explorer, first, column)
+            lens_cards.show_shares(explorer, first, column)
     if len(answers) > 1:
         with cards.container(border=True, height="stretch"):
-            lens_views.show_agreement(answers, "agreement")
+            lens_cards.show_agreement(answers, "agreement")
     with cards.container(border=True, height="stretch"):
-        lens_views.show_distribution(answers, "distribution")
+        lens_cards.show_distribution(answers, "distribution")
 
 
 explorer = shared.chosen_explorer()
@@ -97,6 +99,8 @@ chosen = panel.show_panel(explorer)
 with chosen.content:
     first = st.container()
     row = lens_picker.show_presets(explorer)
+    with row:
+        lens_meta.show_numbers_switch()
     lenses = lens_picker.chosen_lenses(explorer)
     show_columns(explorer, chosen, lenses, filters.find(explorer, row))
     if unlike := explorer.resemblance.sentence:  # takes a while; strips come before it

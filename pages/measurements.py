@@ -12,6 +12,7 @@ from core.numbers import measured, signed
 from core.report import comparison, figures, reading
 from pages.parts import (
     components,
+    lens_cards,
     lens_picker,
     lens_views,
     link,
@@ -178,7 +179,7 @@ with chosen.content:
         show_weights(explorer)
     if len(done) > 1:
         with cards.container(border=True, height="stretch"):
-            lens_views.show_agreement(done, "measurements")
+            lens_cards.show_agreement(done, "measurements")
     with cards.container(border=True, height="stretch"):
         show_log_probability(explorer, chosen.query)
     if len(done) > 1:

@@ -12,6 +12,7 @@ from core.numbers import duration, signed, size
 from core.report import reading
 from pages.parts import (
     components,
+    lens_cards,
     lens_picker,
     lens_views,
     link,
@@ -161,7 +162,7 @@ def show_all(
     answered = [answer for answer in by_method.values() if isinstance(answer, Answer)]
     if len(answered) > 1:
         with st.container(border=True):
-            lens_views.show_agreement(answered, "methods")
+            lens_cards.show_agreement(answered, "methods")
     clicks = []
     cards = st.grid(2, min_column_width=320)
     for name, answer in by_method.items():

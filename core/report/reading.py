@@ -16,11 +16,16 @@ from core.columns import beside
 from core.explorer.explorer import Answer
 from core.explorer.filters import Matches
 from core.files.texts import minus
-from core.lenses import Lens, uses_steps
+from core.lenses import QUERY_DRAWS, Lens, uses_steps
 from core.measurements import MEASUREMENTS
 from core.methods import KINDS, METHODS
 from core.numbers import Scale, plain, signed_scale
 
+SHORT_KINDS = {  # what the strips of each kind of method show
+    "influence": "Predicted change if removed",
+    "attribution": "Attribution, order only",
+    "similarity": "Similar, not cause",
+}
 KIND_COLUMNS = {"attribution": "score", "similarity": "similarity"}
 SOURCES = {  # where the numbers come from, in words
     "exact": "exact",
@@ -136,13 +141,43 @@ def marks(answer: Answer, count: int, among: Matches | None = None) -> dict[int,
     shown = {}
     for strip in strips(answer, count, among):
         for position in strip.positions:
-            rank = int(ranks[position])
-            if strip.tone == "against":
-                text = minus(f"{rank - len(ranks) - 1}")
-            else:
-                text = f"{rank}"
+            text = rank_words(int(ranks[position]), len(ranks), strip.tone)
             shown.setdefault(int(answer.example_ids[position]), text)
     return shown
+
+
+def rank_words(rank: int, size: int, tone: str) -> str:
+    """Return a rank of 1 to `size` as a tile shows it, e.g. "3", "1,034" or "−1".
+
+    Images of the strip "against" are counted from the last one, which is "−1".
+    """
+    return minus(f"{rank - size - 1:,}") if tone == "against" else f"{rank:,}"
+
+
+def strengths(answer: Answer) -> np.ndarray:
+    """Return every score as a share of the strongest of its answer, shape (N,).
+
+    In [0, 1]. Of an influence the size counts, whatever its sign; what is less alike
+    than nothing (a cosine below zero) is not alike at all.
+    """
+    sizes = np.abs(answer.scores)
+    if is_similarity(answer.lens):
+        sizes = np.maximum(answer.scores, 0)
+    most = sizes.max(initial=0.0)
+    return sizes / most if most > 0 else np.zeros(len(sizes))
+
+
+def short_note(answer: Answer) -> str:
+    """Return what an answer's strips show in a few words: one line above them."""
+    lens = answer.lens
+    parts = [SHORT_KINDS[lens.kind]]
+    if lens.kind != "similarity":
+        parts.append(answer.source)
+    if lens.region is not None:
+        parts.append("the marked part")
+    if answer.lens.num_draws < QUERY_DRAWS and answer.note.startswith("first "):
+        parts.append(answer.note)
+    return " · ".join(parts)
 
 
 def answer_note(answer: Answer, with_value: bool = True) -> str:

@@ -3,28 +3,27 @@
 Every page that shows training images under a lens shares this.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 import streamlit as st
 
-from core import numbers
 from core.explorer.explorer import Answer, BandAnswers, Explorer, Lens, Query
 from core.explorer.filters import Matches
 from core.files import images
 from core.lenses import lens_title
-from core.numbers import signed
 from core.report import comparison, figures, reading
-from pages.parts import components, lens_picker, link, trust, waiting
-from pages.parts.words import column_name, column_word, heading, text
+from pages.parts import components, lens_meta, link, trust, waiting
+from pages.parts.words import column_name, heading, text
 
 STRIP = 6  # images in a strip
 NUM_BANDS = 8  # bands of noise levels, where an answer is divided over them
 CHART = {"displayModeBar": False}
 LEGEND = (
-    "± is one standard error; a pale number is within noise, less than two of them "
-    "from zero. A dark mark is the image’s rank in another column: \\#3 is third "
-    "from the top, \\#−1 the last. Click an image for details."
+    "A bar is the score as a share of the strongest; a pale one is within noise, less "
+    "than two standard errors from zero. Beside it is the rank; −1 is the last. A dark "
+    "badge is the rank in another column. Click an image for details."
 )
 
 # --- asking -------------------------------------------------------------------------
@@ -113,19 +112,18 @@ def show_strips(
     Returns:
         The training image that was clicked just now, or None.
     """
-    scale = reading.scale(answer)
     strips = reading.strips(answer, count, among)
     places = np.concatenate([strip.positions for strip in strips]).astype(int)
     components.example_uris(explorer, answer.example_ids[places].tolist())
     marks = [(other.lens, reading.marks(other, count, among)) for other in others]
-    ranks = None if among is None else answer.ranks()
+    seen = Seen(explorer, answer)
     rows = [
         {
             "title": strip.title,
             "tone": strip.tone,
             "empty": strip.empty,
             "tiles": [
-                answer_tile(explorer, answer, scale, int(position), marks, ranks)
+                seen.tile(int(position), strip.tone, marks)
                 for position in strip.positions
             ],
         }
@@ -135,40 +133,56 @@ def show_strips(
     return components.tiles(rows, key, layout="lens", columns=(count, 3))
 
 
-def answer_tile(
-    explorer: Explorer,
-    answer: Answer,
-    scale: numbers.Scale,
-    position: int,
-    marks: list[tuple[Lens, dict[int, str]]],
-    own_ranks: np.ndarray | None = None,
-) -> dict:
-    """Return the tile of a training image under a lens.
+class Seen:
+    """An answer as its tiles show it.
 
     Args:
         explorer: The collection.
-        answer: Under the lens.
-        scale: How its scores are printed.
-        position: Of the image in the answer.
-        marks: Of other lenses, `reading.marks` of each.
-        own_ranks: Of all images, where the tile does not stand where its rank is.
+        answer: Under a lens.
     """
-    example = int(answer.example_ids[position])
-    tile = components.example_tile(explorer, example)
-    tile["score"] = scale.number(answer.scores[position])
-    tile["error"] = scale.error(answer.standard_errors[position])
-    tile["sure"] = reading.is_sure(answer, position)
-    lines = [*tile["lines"], f"{tile['score']} {tile['error']} {scale.unit}".strip()]
-    for lens, ranks in marks:
-        if example in ranks:
-            tile.setdefault("mark", f"#{ranks[example]}")
-            lines.append(f"rank {ranks[example]} under {lens_title(lens)}")
-    if own_ranks is not None:
-        rank = own_ranks[position]
-        tile["lines"] = [*tile["lines"], f"rank {rank:,}"]
-        lines.append(f"rank {rank:,} of {len(own_ranks):,}")
-    tile["alt"] = ", ".join(lines)
-    return tile
+
+    def __init__(self, explorer: Explorer, answer: Answer):
+        self.explorer, self.answer = explorer, answer
+        self.scale = reading.scale(answer)
+        self.ranks = answer.ranks()
+        self.strengths = reading.strengths(answer)
+        self.numbers = lens_meta.numbers_shown()
+
+    def tile(
+        self,
+        position: int,
+        tone: str,
+        marks: Iterable[tuple[Lens, dict[int, str]]] = (),
+    ) -> dict:
+        """Return the tile of a training image (see tiles.js).
+
+        Args:
+            position: Of the image in the answer.
+            tone: Of the strip that it stands in.
+            marks: Of other lenses, `reading.marks` of each.
+        """
+        answer, scale = self.answer, self.scale
+        example = int(answer.example_ids[position])
+        tile = components.example_tile(self.explorer, example)
+        score = scale.number(answer.scores[position])
+        error = scale.error(answer.standard_errors[position])
+        printed = f"{score} {error} {scale.unit}"
+        rank = int(self.ranks[position])
+        lines = [*tile["lines"], " ".join(printed.split())]
+        lines.append(f"rank {rank:,} of {len(answer.scores):,}")
+        for lens, ranks in marks:
+            if example in ranks:
+                tile.setdefault("mark", f"#{ranks[example]}")
+                lines.append(f"rank {ranks[example]} under {lens_title(lens)}")
+        return tile | {
+            "alt": ", ".join(lines),
+            "rank": reading.rank_words(rank, len(answer.scores), tone),
+            "strength": round(float(self.strengths[position]), 3),
+            "sure": reading.is_sure(answer, position),
+            "tip": " ".join(printed.split()),
+            "score": score if self.numbers else "",
+            "error": error if self.numbers else "",
+        }
 
 
 def show_members(
@@ -188,11 +202,11 @@ def show_members(
     """
     order = answer.order()
     first = order[members[order]][:most]
-    scale = reading.scale(answer)
+    seen = Seen(explorer, answer)
     similar = reading.is_similarity(answer.lens)
     title = "Most similar of them" if similar else "Most influential of them"
     components.example_uris(explorer, answer.example_ids[first].tolist())
-    tiles = [answer_tile(explorer, answer, scale, int(place), []) for place in first]
+    tiles = [seen.tile(int(place), "for") for place in first]
     picked = components.tiles(
         [{"title": title, "tone": "for", "empty": "", "tiles": tiles}],
         key,
@@ -301,83 +315,3 @@ def show_pair_curve(
         alt="Predicted change over the noise levels, strongest between "
         f"{strongest['low']:g} and {strongest['high']:g}.",
     )
-
-
-# --- between lenses -----------------------------------------------------------------
-
-
-def last_word(name: str) -> str:
-    """Return how a comparison of lenses stands in a link: "10", "50" or "order"."""
-    return name.split()[-1]
-
-
-def show_agreement(answers: list[Answer], key: str) -> None:
-    """Show how far lenses name the same images, as a table of all pairs."""
-    heading("Do the lenses agree?", "1 or all: the same; 0: nothing in common")
-    chosen = st.segmented_control(
-        "Compare",
-        list(comparison.COMPARISONS),
-        required=True,
-        help="First 10, first 50: how many images stand at the top of both. Whole "
-        "order: Spearman’s rank correlation over all training images.",
-        **link.bind("agreement", comparison.COMPARISONS, "First 10", last_word),
-    )
-    size = len(answers[0].scores)
-    count = min(int(chosen.split()[1]), size) if chosen.startswith("First") else 1
-    table = comparison.agreement(answers, comparison.COMPARISONS[chosen])
-    names = lens_picker.short_titles([answer.lens for answer in answers])
-    rows = [
-        {
-            "label": name,
-            "cells": [
-                {
-                    "text": f"{value:.0f}" if count > 1 else signed(value),
-                    "strength": float(value) / count,
-                    "title": f"{name} and {other}",
-                }
-                for other, value in zip(names, values, strict=True)
-            ],
-        }
-        for name, values in zip(names, table, strict=True)
-    ]
-    components.matrix(names, rows, key, alt=f"Agreement between lenses: {chosen}")
-    if count > 1:
-        st.caption(f"Two unrelated orders would share {count * count / size:.2g}.")
-
-
-def show_distribution(answers: list[Answer], key: str) -> None:
-    """Show how the scores of lenses are spread over the training images."""
-    heading("Few or many?", "A long right end: a few images stand out")
-    names = lens_picker.short_titles([answer.lens for answer in answers])
-    scores = {name: answer.scores for name, answer in zip(names, answers, strict=True)}
-    st.plotly_chart(
-        figures.distribution(comparison.distribution(scores)),
-        config=CHART,
-        key=key,
-        alt="How many training images have which score, for " + ", ".join(names),
-    )
-
-
-def show_shares(explorer: Explorer, answer: Answer, column: str) -> None:
-    """Show how the positive influence divides over the values of a class column."""
-    groups = explorer.examples.table.loc[answer.example_ids, column]
-    frame = reading.shares(answer, groups)
-    heading(
-        f"Share by {column_word(explorer.name, column)}",
-        "of what made it more likely · " + lens_title(answer.lens),
-    )
-    if frame.empty:
-        st.caption("No training image made this one more likely.")
-        return
-    words = "; ".join(f"{row.group} {row.share:.0%}" for row in frame.itertuples())
-    st.plotly_chart(
-        figures.share_bars(frame),
-        config=CHART,
-        key=f"shares_{column}",
-        alt=f"Share of the positive influence: {words}",
-    )
-    if frame["error"].notna().any():
-        st.caption(
-            "Errors of images are taken as independent; of images that are alike "
-            "they are not, and ± is too small."
-        )

@@ -37,6 +37,7 @@ CHOICE_KEYS = (
     "words",  # what is searched for among the training images
     "only",  # the labels that they must have
     "picked",  # those that were marked on the map
+    "numbers",  # whether scores stand under all images
     "measured",  # Timesteps: what is looked at over the noise levels
     "agreement",  # how lenses are compared
     "damping",  # Methods: times the collection's own

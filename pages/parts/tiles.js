@@ -7,6 +7,17 @@ function element(tag, className, text) {
   return node;
 }
 
+// A rank, and a bar as long as the score is strong.
+function strength(data) {
+  const line = element("span", data.sure ? "strength" : "strength unsure");
+  const bar = element("span", "bar");
+  const fill = element("span", "fill");
+  fill.style.width = `${100 * data.strength}%`;
+  bar.append(fill);
+  line.append(element("span", "rank", data.rank), bar);
+  return line;
+}
+
 function tile(data, chosen, pick) {
   const button = element("button", "tile");
   button.type = "button";
@@ -20,7 +31,9 @@ function tile(data, chosen, pick) {
   picture.alt = "";  // the button's label says it
   frame.append(picture);
   if (data.mark) frame.append(element("span", "mark", data.mark));
+  if (data.tip) frame.append(element("span", "tip", data.tip));
   button.append(frame);
+  if (data.rank) button.append(strength(data));
   if (data.score) {
     const score = element("span", data.sure ? "score" : "score unsure", data.score);
     button.append(score);

@@ -231,11 +231,11 @@ def test_every_page_fills_and_is_never_too_wide(page, address, width):
 
 
 def test_scores_carry_their_trust_and_evidence_says_where_from(page, address):
-    """The mark in a column is the figure on the page Evidence."""
+    """What stands on Explore is the figure on the page Evidence."""
     page.goto(address)
-    mark = page.get_by_text("LDS of this lens here").first
+    mark = page.get_by_text("Tested: LDS")  # once a page
     playwright.expect(mark).to_be_visible()
-    value = re.search(r"here: (−?[\d.]+ ± [\d.]+)", mark.inner_text())[1]
+    value = re.search(r"LDS (−?[\d.]+ ± [\d.]+)", mark.inner_text())[1]
     open_page(page, "Evidence")
     finding = page.get_by_text("ranks subsets with LDS").first
     playwright.expect(finding).to_contain_text(f"EK-FAC ranks subsets with LDS {value}")

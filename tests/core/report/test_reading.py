@@ -11,7 +11,9 @@ from scipy.stats import spearmanr
 
 from core.explorer.explorer import Answer, Lens
 from core.files import images
+from core.methods import METHODS
 from core.report import reading
+from core.report.how import how_measured
 
 GENERATOR = np.random.default_rng(0)
 
@@ -123,6 +125,40 @@ def test_marks_count_from_the_nearer_end():
     assert (marks[101], marks[103]) == ("1", "2")
     assert (marks[100], marks[106]) == ("−1", "−2")
     assert marks[105] == "4"  # the median stands in between, with its rank
+
+
+def test_ranks_of_a_tile_count_from_the_end_where_it_stands():
+    """As marks do, with commas: a strip against begins with the last."""
+    words = [reading.rank_words(rank, 2181, "for") for rank in (1, 1034)]
+    assert words == ["1", "1,034"]
+    last = [reading.rank_words(rank, 2181, "against") for rank in (2181, 2180)]
+    assert last == ["−1", "−2"]
+
+
+def test_strength_is_the_share_of_the_strongest_score():
+    """Of an influence either sign counts; what is less alike than nothing is not."""
+    assert reading.strengths(influence([4.0, -2.0, 0.0])).tolist() == [1.0, 0.5, 0.0]
+    assert reading.strengths(similarity([0.8, 0.2, -0.9])).tolist() == [1, 0.25, 0]
+    assert reading.strengths(influence([0.0, 0.0])).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (influence([1.0]), "Predicted change if removed · exact"),
+        (replace(influence([1.0]), source="sketch"), "Predicted change if removed · s"),
+        (replace(influence([1.0]), lens=Lens("trak")), "Attribution, order only · "),
+        (similarity([1.0]), "Similar, not cause"),
+    ],
+)
+def test_one_short_line_stands_above_strips(answer, line):
+    """What a score is and how exact; the rest is told on demand, the value too."""
+    said = reading.short_note(answer)
+    assert said.startswith(line) and len(said.split()) <= 8
+    behind = " ".join(how_measured(answer))
+    assert METHODS[answer.lens.method].meaning in behind
+    assert ("41.3 squared error now" in behind) == (answer.lens.kind != "similarity")
+    assert reading.error_note(answer) in behind
 
 
 def test_score_within_two_errors_is_unsure():

@@ -3,6 +3,7 @@
 Knows neither the model nor how an image is asked about, and loads no torch.
 """
 
+from contextlib import suppress
 from dataclasses import astuple, fields
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from core.config import CollectionConfig, config_from_dict
 from core.drawing import Drawing
 from core.evidence.stored import Evidence, evidence_folder, evidence_of
 from core.explorer import layout
+from core.explorer.first_image import FirstImage, clearest_first, first_image
 from core.explorer.resemblance import Resemblance, resemblance
 from core.lenses import Lens, stored_key
 from core.scores.error_files import StoredErrors
@@ -191,12 +193,27 @@ class Facts:
         return resemblance(self._collection)
 
     @cached_property
-    def clearest_sample(self) -> int:
-        """The gallery sample that CLIP finds most like some training image.
+    def gallery_order(self) -> list[int]:
+        """The gallery samples, the clearest first (`core.explorer.first_image`)."""
+        losses = self._collection.values(stored_key(Lens()))
+        losses = {int(i): losses.get(i, np.nan) for i in self.gallery.index}
+        return clearest_first(losses, self._stored_scores(Lens("clip")))
 
-        The lowest loss, which stands first in the gallery, is often an empty image.
-        """
-        answers = self._collection.answers(stored_key(Lens("clip")))
-        clearness = dict.fromkeys(map(int, self.gallery.index), -np.inf)
-        clearness |= {i: answer.scores.max() for i, answer in answers.items()}
-        return max(clearness, key=clearness.get)
+    @cached_property
+    def first_image(self) -> FirstImage:
+        """The gallery sample that opens first; there has to be a gallery."""
+        evidence = None
+        with suppress(LookupError, ValueError):  # none, or of other scores
+            evidence = self.evidence()
+        own = {
+            int(i): {} if pd.isna(label) else self.class_of(int(label))
+            for i, label in self.gallery["label"].items()
+        }
+        labels = self.examples.table[list(self.classes.columns)].astype(str)
+        scores = map(self._stored_scores, (Lens(), Lens("clip")))
+        return first_image(self.gallery_order, own, labels, *scores, evidence)
+
+    def _stored_scores(self, lens: Lens) -> dict[int, np.ndarray]:
+        """Return the stored scores of all gallery samples under a lens."""
+        answers = self._collection.answers(stored_key(lens))
+        return {int(i): answer.scores for i, answer in answers.items()}

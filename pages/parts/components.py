@@ -13,6 +13,7 @@ from core.explorer.explorer import Explorer
 from core.files.images import data_uri
 
 HERE = Path(__file__).parent
+SHOWN, LARGEST = 192, 256  # pixels that an image asked about is wide, about and at most
 MOST_KEPT = 4096  # training images kept as text, of each collection
 
 
@@ -143,9 +144,20 @@ def region(
     """
     _mount_region(
         key=key,
-        data={"src": source, "alt": alt, "size": list(size), "box": box},
+        data={
+            "src": source,
+            "alt": alt,
+            "size": list(size),
+            "shown": shown_width(size[0]),
+            "box": box,
+        },
         on_drawn_change=on_draw,
     )
+
+
+def shown_width(width: int) -> int:
+    """Return how wide an image of some pixels is shown: a whole multiple, about 190."""
+    return width * max(round(SHOWN / width), 1) if width <= LARGEST else LARGEST
 
 
 def last_click(*clicks: int | None) -> int | None:

@@ -258,7 +258,7 @@ def show_detail(
     # A grid stays side by side on a phone; columns would stack.
     pictures = st.grid(2, min_column_width=120, wrap=False)
     with pictures.container():
-        picture = images.enlarged(images.png(query.pixels))
+        picture = images.enlarged(images.png(images.on_white(query.pixels)))
         st.image(picture, width="stretch", alt=query.description)
         heading("The image asked about", query.description)
     with pictures.container():

@@ -230,7 +230,7 @@ def first_view(explorer: Explorer) -> dict[str, str]:
     """Return what to ask about before anybody chose."""
     if explorer.gallery.empty:
         return {"example": str(explorer.examples.table.index[0])}
-    return {"sample": str(explorer.clearest_sample)}
+    return {"sample": str(explorer.first_image.sample)}
 
 
 def remember(source: Callable[[], str], words: str) -> list[dict]:

@@ -82,7 +82,7 @@ def show_sample(
     """Show the image that is asked about, and how to ask about a part of it."""
     height, width = query.pixels.shape[-2:]
     components.region(
-        images.data_uri(images.enlarged(images.png(query.pixels))),
+        images.data_uri(images.png(images.on_white(query.pixels))),
         query.description,
         (width, height),
         region,
@@ -160,7 +160,8 @@ def take_box(
 def show_history(query: Query) -> None:
     """Show the images that were asked about before, to go back to one."""
     asked = link.remember(
-        lambda: images.data_uri(images.png(query.pixels)), query.description
+        lambda: images.data_uri(images.png(images.on_white(query.pixels))),
+        query.description,
     )
     with st.popover(
         "Before",

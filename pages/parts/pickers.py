@@ -7,11 +7,15 @@ import streamlit as st
 
 from core.config import SAMPLERS
 from core.explorer.explorer import Explorer
+from core.explorer.first_image import CLEAREST
 from core.files import images
+from core.numbers import listed
 from pages.parts import components, link, served, waiting
 from pages.parts.link import ORIGINS, ask_about, ask_next
 from pages.parts.views import GUIDANCE, MAX_SEED, STEPS
-from pages.parts.words import column_name, sentence, text
+from pages.parts.words import column_name, column_word, sentence, text
+
+SMALL = 128  # pixels of the side of images whose white ground is cleaned in the gallery
 
 
 def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
@@ -41,31 +45,71 @@ def pick_from_gallery(explorer: Explorer, view: dict[str, str]) -> None:
     if explorer.gallery.empty:
         st.caption("This collection has no gallery. Generate an image instead.")
         return
-    st.caption(f"{len(explorer.gallery)} images the model drew. Choose one.")
+    chosen = link.number(view.get("sample", ""))
     items = gallery_items(explorer.fingerprint, explorer)
+    first = {tile["id"] for tile in items[:CLEAREST]}
+    everything = st.session_state.get("whole_gallery", False)
+    everything = everything or (chosen is not None and chosen not in first)
+    st.caption(opening_rule(explorer))
+    if not everything:
+        items = items[:CLEAREST]
     strip = {"title": "Gallery", "tone": "neutral", "empty": "", "tiles": items}
     components.tiles(
         [strip],
         "gallery",
         layout="gallery",
         columns=(6, 6),
-        chosen=link.number(view.get("sample", "")),
+        chosen=chosen,
         on_pick=lambda: ask_about({"sample": str(st.session_state.gallery.picked)}),
+    )
+    if not everything and len(explorer.gallery) > CLEAREST:
+        st.button(
+            f"All {len(explorer.gallery)}",
+            type="tertiary",
+            icon=":material/expand_more:",
+            help="The clearest come first: low loss, and near to a training image",
+            on_click=show_whole_gallery,
+        )
+
+
+def show_whole_gallery() -> None:
+    """Show all images of the gallery from now on."""
+    st.session_state.whole_gallery = True
+
+
+def opening_rule(explorer: Explorer) -> str:
+    """Return in one sentence how the image that opens first was chosen, as Markdown."""
+    first = explorer.first_image
+    if not first.by_labels:
+        return "The clearest of the model’s images opens first."
+    names = [column_word(explorer.name, name) for name in explorer.classes.columns]
+    return text(
+        "First opens the image whose ten most influential images match its "
+        f"{listed(names)} more often than CLIP’s ten, by the largest margin: "
+        f"{first.influence:.0%} against {first.similarity:.0%}."
     )
 
 
 @st.cache_data(max_entries=4, show_spinner=False)
 def gallery_items(collection: str, _explorer: Explorer) -> list[dict]:
-    """Return the tiles of the gallery; keyed by the collection."""
+    """Return the tiles of the gallery, the clearest first; keyed by the collection."""
     files = _explorer.gallery_pngs()
+
+    def shown(sample: int) -> bytes:
+        file = files[int(sample)]
+        if _explorer.image_shape[-1] > SMALL:  # it would take seconds
+            return file
+        pixels = images.decode_image(file, _explorer.image_shape)
+        return images.png(images.on_white(pixels))
+
     return [
         {
             "id": int(sample),
-            "src": images.data_uri(files[int(sample)]),
-            "alt": f"Sample {sample}: {class_words(_explorer, row['label'])}, "
+            "src": images.data_uri(shown(sample)),
+            "alt": f"Image {sample}: {class_words(_explorer, row['label'])}, "
             f"seed {row['seed']}",
         }
-        for sample, row in _explorer.gallery.iterrows()
+        for sample, row in _explorer.gallery.loc[_explorer.gallery_order].iterrows()
     ]
 
 

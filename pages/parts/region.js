@@ -43,6 +43,8 @@ export default function (component) {
   box.hidden = !data.box;
   if (data.box) place(box, data.box, data.size);
   ground.append(image, box);
+  ground.style.width = `${data.shown}px`;
+  if (data.shown % data.size[0] === 0) image.className = "crisp";
   frame.append(ground);
 
   let start = null;

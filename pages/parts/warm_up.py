@@ -12,7 +12,13 @@ from contextlib import suppress
 
 from core.explorer.page_first import wait_for_rest
 
-FIRST = ("panel", "lens_views", "filters", "share")  # parts that the first page shows
+FIRST = (
+    "panel",
+    "lens_views",
+    "lens_cards",
+    "filters",
+    "share",
+)  # parts that the first page shows
 REST = 2.0  # seconds from a page's end to the model; the browser draws meanwhile
 MOST = 20.0  # seconds that visitors who go from page to page put the model off
 _preparing = 0.0  # seconds that it took: on a slow or busy machine a browser is, too
@@ -35,7 +41,7 @@ def _prepare_pages() -> None:
         importlib.import_module(f"{parts.__name__}.{name}")
     with suppress(LookupError, ValueError):  # said to the visitor who asks for it
         if explorer := parts.shared.open_early():
-            _ = explorer.clearest_sample
+            _ = explorer.first_image
     _preparing = time.monotonic() - start
 
 

@@ -218,6 +218,22 @@ def test_one_switch_puts_numbers_under_all_tiles(tiny_collection, monkeypatch):
     assert all(tile["score"] for tile in shown_tiles(app, "measured_0"))
 
 
+def test_gallery_begins_with_the_clearest_and_shows_all_on_demand(monkeypatch):
+    """One sentence says what opens; the sentence's figures are the explorer's."""
+    root = DATA_DIR / "collections"
+    app = open_app(root, monkeypatch, collection="glyphs")
+    explorer = open_explorer("glyphs")
+    order, first = explorer.gallery_order, explorer.first_image
+    assert [tile["id"] for tile in shown_tiles(app, "gallery")] == order[:24]
+    assert address(app)["sample"] == str(first.sample)
+    assert "match its design house and subject more often than CLIP" in words(app)
+    assert f"{first.influence:.0%} against {first.similarity:.0%}" in words(app)
+    next(b for b in app.button if b.label == "All 64").click().run()
+    assert [tile["id"] for tile in shown_tiles(app, "gallery")] == order
+    app = open_app(root, monkeypatch, collection="glyphs", sample=str(order[-1]))
+    assert len(shown_tiles(app, "gallery")) == 64  # a link's image is among them
+
+
 def shown_tiles(app: AppTest, key: str) -> list[dict]:
     """Return the tiles of a component on the page, those of all its strips."""
     sent = [one.proto for one in app.get("bidi_component")]

@@ -113,7 +113,7 @@ from pages.parts import shared, warm_up
 warm_up._prepare_pages()
 opened = list(shared._opened_early.values())
 again = shared.open_collection(opened[0].name)
-known = "clearest_sample" in vars(again)
+known = "first_image" in vars(again)
 print(json.dumps([len(opened), again is opened[0], known, sorted(sys.modules)]))
 """
 

@@ -31,7 +31,7 @@ def test_story_goes_through_the_app_and_back(tested_collection, monkeypatch):
             assert address(app) == wanted, title
     assert app.button(key="story_next").disabled
     explorer = open_explorer("glyphs", tested_collection)
-    assert explorer.clearest_sample == int(sample)
+    assert explorer.first_image.sample == int(sample)
     app = app.button(key="story_back").click().run()
     assert "6 of 7" in words(app) and app.session_state.page == "evidence"
 

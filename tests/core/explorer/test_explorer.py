@@ -198,17 +198,6 @@ def test_mistakes_get_one_sentence(tiny_collection, tiny_explorer):
     assert list_collections(tiny_collection) == ["glyphs"]
 
 
-def test_the_clearest_sample_is_nearest_to_a_training_picture(tiny_explorer):
-    """Found among the stored answers, it is the one that asking each would find."""
-    clearness = {
-        int(sample): tiny_explorer.answer(
-            tiny_explorer.query_from_gallery(int(sample)), Lens("clip")
-        ).scores.max()
-        for sample in tiny_explorer.gallery.index
-    }
-    assert tiny_explorer.clearest_sample == max(clearness, key=clearness.get)
-
-
 def test_asking_for_early_scores_changes_no_bit_of_the_answer(tiny_collection):
     """Half of the draws come first, with their own errors; the end is the same."""
     answers, early = [], []

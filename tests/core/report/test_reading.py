@@ -257,6 +257,19 @@ def test_png_keeps_every_pixel(channels):
     assert np.array_equal(shown, expected)
 
 
+def test_a_near_white_ground_is_shown_white_and_nothing_else_changes():
+    """Grain of the ground goes, the drawing stays; a dark ground keeps its lights."""
+    pixels = GENERATOR.integers(235, 256, (3, 16, 16)).astype(np.uint8)
+    pixels[:, 4:12, 4:12] = GENERATOR.integers(0, 220, (3, 8, 8))
+    cleaned = images.on_white(pixels)
+    drawn = np.zeros((16, 16), bool)
+    drawn[4:12, 4:12] = True
+    assert (cleaned[:, ~drawn] == 255).all()
+    assert (cleaned[:, drawn] == pixels[:, drawn]).all()
+    dark = 255 - pixels
+    assert np.array_equal(images.on_white(dark), dark)
+
+
 def test_enlarged_picture_keeps_its_shape_and_large_ones_stay():
     small = images.png(np.zeros((3, 32, 64), dtype=np.uint8))
     assert Image.open(io.BytesIO(images.enlarged(small, 256))).size == (256, 128)

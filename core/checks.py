@@ -93,6 +93,7 @@ RULES: dict[type, dict[str, Rule]] = {
         "checkpoint_every": Whole(1),
         "imported": Text(words="what import-model wrote, or nothing"),
         "common_draws": SWITCH,
+        "root_epsilon": SHARE,
     },
     settings_of.CurvatureConfig: {
         "ggn": OneOf(GGNS),

@@ -103,6 +103,9 @@ class TrainConfig:
     # Whether every image brings its own timesteps, noise, mirrors, dropped labels and
     # places in the order, by its id and visit: leaving one out then moves no other.
     common_draws: bool = field(default=False, metadata=LATER)
+    # Added to the second moment inside Adam's root, so that the trained weights are a
+    # smooth function of every image's weight; 0 adds 1e-8 to the root, as torch does.
+    root_epsilon: float = field(default=0.0, metadata=LATER)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from precompute.verbs.settings import root_of
 
 NAMES = ("train", "curvature", "samples", "gradients", "fidelity", "build", "plan")
 NAMES += ("retrain", "evidence", "inspect-data", "import-model", "clip", "methods")
-NAMES += ("answers", "errors", "sheet", "attribute")
+NAMES += ("answers", "errors", "sheet", "attribute", "unroll")
+NAMES += ("smoothness",)
 VERBS = {
     name: import_module(f"precompute.verbs.{name.replace('-', '_')}") for name in NAMES
 }

@@ -75,6 +75,7 @@ ROOMS = (
     "evidence",
     "scores",
     "engine",
+    "unrolled",
     "explorer",
     "report",
 )

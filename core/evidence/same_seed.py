@@ -37,6 +37,8 @@ SAME, FRESH = "same seed", "fresh seeds"  # the two truths
 OWN_MODEL, SHIPPED = "its full model", "shipped model"  # whose scores predict
 SCORE_FILE = "scores.parquet"
 MASK_FILE = "masks.parquet"
+UNROLLED_FILE = "unrolled.parquet"
+UNROLLED = "unrolled"  # method: the derivative of the training itself
 COLUMNS = ("truth", "removed", "method", "scores", "relative_damping", "default")
 COLUMNS += ("lds", "standard_error", "subset_error", "slope", "slope_error")
 COLUMNS += ("first_half", "second_half", "subsets", "change")
@@ -119,9 +121,23 @@ def read_same_seed(folder: Path) -> SameSeed:
             f"with `python -m precompute retrain --collection {name} --same-seed`."
         )
     measured = pd.concat([_read(path) for path in paths], ignore_index=True)
-    path = own / SCORE_FILE
+    path, masks = own / SCORE_FILE, read_masks(own)
     scores = _read(path) if path.exists() else None
-    return SameSeed(measured, read_masks(own), scores)
+    path = own / UNROLLED_FILE
+    if path.exists():
+        unrolled = unrolled_rows(_read(path), masks)
+        scores = unrolled if scores is None else pd.concat([scores, unrolled])
+    return SameSeed(measured, masks, scores)
+
+
+def unrolled_rows(exact: pd.DataFrame, masks: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of `SameSeed.scores` for the derivatives of the training itself."""
+    rows = np.stack(list(exact["scores"])).astype(np.float64)
+    kept = np.stack(list(masks["kept"]))[:, : rows.shape[1]]
+    changes = predicted_changes(rows, kept).astype(np.float32)
+    facts = {"method": UNROLLED, "damping": np.nan, "relative_damping": np.nan}
+    kept = exact[["measurement", "sample_id", "mean"]]
+    return kept.assign(**facts, predicted=list(changes))
 
 
 def read_masks(own: Path) -> pd.DataFrame:

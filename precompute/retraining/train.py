@@ -45,7 +45,8 @@ def retrain_jobs(
         alike = list(alike)
         for first in range(0, len(alike), together):
             group = alike[first : first + together]
-            if together > 1:
+            # A step that can be differentiated is not stacked.
+            if together > 1 and not config.train.root_epsilon:
                 retrain_together(config, dataset, group, device)
             else:
                 retrain(config, dataset, group[0], device)

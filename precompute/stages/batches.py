@@ -6,6 +6,8 @@ brings its own numbers and its own place in the order, by its id and its visit: 
 trainings on parts of one data set then differ only in the images that they see.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -14,8 +16,10 @@ import torch
 from torch import Tensor
 
 from core.config import CollectionConfig
+from core.data.datasets import Dataset
 from core.measure.draws import drop_codes, keyed_generator
 from core.model.denoiser import Denoiser
+from core.unrolled.step import Seen
 
 
 @dataclass(frozen=True)
@@ -144,3 +148,32 @@ def seen_rows(batch: Batch, kept: Tensor) -> Tensor:
     """
     rows = kept[batch.index].nonzero().flatten()
     return rows if len(rows) else torch.zeros(1, dtype=torch.long)
+
+
+def seen_by(
+    config: CollectionConfig,
+    denoiser: Denoiser,
+    turns: Dataset,
+    x_0: Tensor,
+    kept: Tensor,
+) -> Callable[[int], Seen]:
+    """Return what each step sees, a function of its number.
+
+    Args:
+        config: The settings.
+        denoiser: The model to be trained.
+        turns: The images that take turns.
+        x_0: All of them clean, shape (N, C, H, W), on the model's device.
+        kept: Weight of every image, 0 where it is left out, shape (N,).
+    """
+    device, labels = denoiser.device, torch.from_numpy(turns.labels)
+    size = config.train.batch_size * math.prod(denoiser.shape)
+
+    def seen(step: int) -> Seen:
+        batch = training_batch(config, denoiser, turns.ids, step)
+        batch = batch[seen_rows(batch, kept.cpu())].to(device)
+        given = denoiser.dropped(labels.to(device)[batch.index], batch.drop)
+        clean = batch.pictures(x_0)
+        return Seen(batch.index, clean, batch.noise, batch.timesteps, given, size)
+
+    return seen

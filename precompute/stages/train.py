@@ -15,9 +15,12 @@ from core.measure.draws import keyed_generator
 from core.model.build import make_denoiser
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.model.denoiser import Denoiser
+from core.unrolled.reverse import Training
+from core.unrolled.step import Losses
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import Workspace, write_atomically
-from precompute.stages.batches import seen_rows, training_batch
+from precompute.stages.batches import seen_by, seen_rows, training_batch
+from precompute.stages.smooth import train_smoothly
 
 
 def column_sizes(class_names: tuple[tuple[str, ...], ...]) -> tuple[int, ...]:
@@ -83,6 +86,10 @@ def train(
     The result depends on the settings alone: the same noise is drawn at each step
     whether or not the run was interrupted.
 
+    With `train.root_epsilon` the step is that of `core.unrolled`, which can be
+    differentiated; without it torch's own, in whose arithmetic the shipped models were
+    trained. They differ by that epsilon alone.
+
     With `train.common_draws` the images that `whole` has besides keep their turns, with
     weight 0. The sum of the losses is divided by the batch size all the same, so that
     the gradient of every other image stays as large as it is in the full training. So
@@ -105,6 +112,11 @@ def train(
     denoiser = new_denoiser(config, whole or dataset).to(device)
     turns, kept = taking_turns(settings, dataset, whole)
     x_0 = encode_all(denoiser, turns)
+    if settings.root_epsilon:
+        seen, losses = seen_by(config, denoiser, turns, x_0, kept), Losses(denoiser)
+        kept = kept.to(denoiser.device)
+        training = Training(losses, settings, seen, kept)
+        return finished(denoiser, workspace, train_smoothly(training, workspace))
     labels = torch.from_numpy(turns.labels).to(device)
     # Per dimension, so one step size fits all.
     size = math.prod(denoiser.shape)
@@ -144,9 +156,14 @@ def train(
             checkpoint(workspace, unet, optimizer, ema, step=done, **facts)
 
     ema.copy_to(parameters)
+    return finished(denoiser, workspace, time.time() - started)
+
+
+def finished(denoiser: Denoiser, workspace: Workspace, seconds: float) -> bytes:
+    """Write a trained denoiser and what it took; return its file's bytes."""
     data = denoiser_to_bytes(denoiser)
-    workspace.save("train", "train", {}, seconds=time.time() - started)
-    write_atomically(path, data)
+    workspace.save("train", "train", {}, seconds=seconds)
+    write_atomically(workspace.path("train", "denoiser.safetensors"), data)
     workspace.path("train", "checkpoint.safetensors").unlink(missing_ok=True)
     return data
 

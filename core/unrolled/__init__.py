@@ -1,0 +1,1 @@
+"""Influence by differentiating the training itself: a step, and the way back."""

@@ -162,6 +162,23 @@ class BandAnswers:
 
 
 @dataclass(frozen=True)
+class Forming:
+    """An image at L noise levels, from the most noise to the least.
+
+    Attributes:
+        timesteps: Of the levels, descending, shape (L,).
+        noise: Share of the noise in the variance of each, in [0, 1], shape (L,).
+        noisy: The image with that noise, uint8, shape (L, C, H, W).
+        expected: The clean image that the model expects behind each, same shape.
+    """
+
+    timesteps: np.ndarray
+    noise: np.ndarray
+    noisy: np.ndarray = field(repr=False)
+    expected: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Uncertainty:
     """What can be wrong with the scores of all examples, and with sums of them.
 

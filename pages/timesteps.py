@@ -1,40 +1,64 @@
-"""Timesteps: at which noise levels an image is hard, and which images matter there.
+"""Timesteps: an image forms out of noise; which training images help, and when.
 
-Low noise levels decide detail, high ones structure.
+High noise levels decide structure, low ones detail.
 """
 
-import numpy as np
 import streamlit as st
 
-from core.explorer.explorer import BandAnswers, Explorer, Lens
-from core.files.texts import minus
+from core.explorer.explorer import Explorer, Lens
 from core.measurements import MEASUREMENTS
-from core.report import comparison, figures
+from core.report import figures
 from pages.parts import (
-    components,
     lens_picker,
     lens_views,
     link,
     panel,
+    player,
     shared,
     trust,
     waiting,
     warm_up,
 )
-from pages.parts.words import heading, how_to_read, text
+from pages.parts.words import how_to_read, text
 
 MEASURED = ("loss", "elbo", "trajectory")
-ROWS = 12  # training images in the heat map
-TOP = 5  # training images at each noise level
 
 
-def show_curve(explorer: Explorer, chosen: panel.Chosen, measurement: str) -> bool:
-    """Show the measured value over the noise levels; return whether it is there."""
-    facts = MEASUREMENTS[measurement]
-    heading(
-        f"{facts.title} at each noise level",
-        f"{facts.cost}, {facts.unit}; the pale band is one standard error",
+def show_player(explorer: Explorer, chosen: panel.Chosen, lens: Lens) -> int | None:
+    """Show the image forming, and who helped; return the training image clicked."""
+    frames = waiting.result_of(
+        "frames",
+        f"{explorer.fingerprint}/{chosen.query.key}/forming {lens_views.NUM_BANDS}",
+        lambda progress: player.frames(
+            explorer.forming(chosen.query, lens_views.NUM_BANDS, progress),
+            explorer.num_train_timesteps,
+        ),
+        height=420,
     )
+    place, bands = st.container(), None
+    if explorer.computes:
+        bands = lens_views.ask_bands(explorer, chosen.query, lens, "bands", height=420)
+    else:
+        command = f"`python -m precompute build --collection {explorer.name}`"
+        st.caption(
+            "Which training images helped at each level is not known here.",
+            help="That takes the collection’s eigenvectors, which did not come along. "
+            f"{command} makes them.",
+        )
+    if frames is None:
+        return None
+    with place:
+        clicked = player.show(explorer, frames, bands, "player")
+    if bands is not None:
+        trust.show_mark(explorer, lens, bands.source)
+        if bands.note:
+            st.caption(text(bands.note))
+    return clicked
+
+
+def show_curve(explorer: Explorer, chosen: panel.Chosen, measurement: str) -> None:
+    """Show the measured value over the noise levels."""
+    facts = MEASUREMENTS[measurement]
     frame = waiting.result_of(
         "curve",
         f"{explorer.fingerprint}/{chosen.query.key}/{chosen.region}/{measurement}/curve",
@@ -44,7 +68,7 @@ def show_curve(explorer: Explorer, chosen: panel.Chosen, measurement: str) -> bo
         height=260,
     )
     if frame is None:
-        return False
+        return
     frame = frame.rename(
         columns={
             "timestep_low": "low",
@@ -61,106 +85,35 @@ def show_curve(explorer: Explorer, chosen: panel.Chosen, measurement: str) -> bo
         alt=f"{facts.title} over the noise levels, largest between "
         f"{hardest['low']:g} and {hardest['high']:g}.",
     )
-    return True
-
-
-def show_heat_map(explorer: Explorer, bands: BandAnswers, lens: Lens) -> int | None:
-    """Show the images that matter most, and when; return the one clicked."""
-    heading(
-        "When each image matters",
-        "Green: removing it would hurt at this noise level; orange: it would help. "
-        "100 is the strongest of all; a row adds up to the image’s influence, which "
-        "is what was tested.",
+    st.caption(
+        text(f"{facts.cost}, {facts.unit}. The pale band is one standard error.")
     )
-    trust.show_mark(explorer, lens, bands.source)
-    places = comparison.strongest_over_bands(bands.scores, ROWS)
-    largest = float(np.abs(bands.scores[:, places]).max()) or 1.0
-    return components.matrix(
-        [str(low) for low in bands.edges[:-1]],
-        [heat_row(explorer, bands, int(place), largest) for place in places],
-        "heat",
-        layout="heat",
-        alt="Influence of the strongest training images at each noise level, from "
-        "detail to structure",
-    )
-
-
-def heat_row(
-    explorer: Explorer, bands: BandAnswers, place: int, largest: float
-) -> dict:
-    """Return the row of a training image in the heat map."""
-    example = int(bands.example_ids[place])
-    tile = components.example_tile(explorer, example)
-    names = comparison.band_names(bands.edges)
-    scores, errors = bands.scores[:, place], bands.standard_errors[:, place]
-    size = len(bands.example_ids)
-    changes = figures.hover_numbers(scores / size, errors / size)
-    cells = [
-        {
-            "text": minus(f"{round(100 * score / largest)}"),
-            "strength": float(score) / largest,
-            "title": f"noise {name}: {change}",
-        }
-        for name, score, change in zip(names, scores, changes, strict=True)
-    ]
-    label = ", ".join(tile["lines"])
-    return {"id": example, "src": tile["src"], "label": label, "cells": cells}
-
-
-def show_band_tops(explorer: Explorer, bands: BandAnswers) -> int | None:
-    """Show the strongest images of every band; return the one clicked."""
-    heading(
-        f"Top {TOP} at each noise level",
-        "Left: what made its details. Right: what made its structure.",
-    )
-    tops = comparison.band_tops(bands.scores, TOP)
-    strips = [
-        {
-            "title": name,
-            "tone": "for",
-            "empty": "",
-            "tiles": [
-                components.example_tile(explorer, int(bands.example_ids[place]))
-                for place in places
-            ],
-        }
-        for name, places in zip(comparison.band_names(bands.edges), tops, strict=True)
-    ]
-    return components.tiles(strips, "band_tops", layout="bands", columns=(1, 1))
 
 
 explorer = shared.chosen_explorer()
 chosen = panel.show_panel(explorer)
 with chosen.content:
     how_to_read(
-        "An image is drawn from noise. At high noise levels its structure is decided, "
-        "at low ones its details; different training images matter for each."
+        "Press Play: the image forms out of noise. Structure comes first, then detail, "
+        "and other training images help with each."
     )
     measurement = st.segmented_control(
         "Measured",
         MEASURED,
         required=True,
         format_func=lambda name: MEASUREMENTS[name].title,
-        help="What is looked at over the noise levels. Sampling trajectory: the "
+        help="What is measured at each noise level. Sampling trajectory: the "
         "exact steps in which this image was drawn.",
         **link.bind("measured", MEASURED, "loss"),
     )
     lens = lens_picker.in_region(Lens("ekfac", measurement), chosen.region)
-    clicks = []
     with st.container(border=True):
-        there = show_curve(explorer, chosen, measurement)
-    if not there:
-        st.stop()  # what cannot be measured has no influence either
-    with st.container(border=True):
-        bands = lens_views.ask_bands(explorer, chosen.query, lens, "bands", height=620)
-        if bands is not None:
-            if bands.note:
-                st.caption(text(bands.note))
-            clicks.append(show_heat_map(explorer, bands, lens))
-    if bands is not None:
-        with st.container(border=True):
-            clicks.append(show_band_tops(explorer, bands))
+        clicked = show_player(explorer, chosen, lens)
+    hard = st.expander("How hard each noise level is", key="hard", on_change="rerun")
+    if hard.open:
+        with hard:
+            show_curve(explorer, chosen, measurement)
     answers = lens_views.ask_all(explorer, chosen.query, [lens])
     done = [answer for answer in answers if answer is not None]
-    lens_views.show_chosen_detail(explorer, chosen.query, done, *clicks)
+    lens_views.show_chosen_detail(explorer, chosen.query, done, clicked)
 warm_up.wake_soon(explorer)

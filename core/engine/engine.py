@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.answers import Answer, Progress, Query, Uncertainty, steps
+from core.answers import Answer, Forming, Progress, Query, Uncertainty, steps
 from core.collection.store import Collection
 from core.curvature.basis import Eigenbasis
 from core.drawing import Drawing
 from core.engine.clip import clip_similarity, stored_clip
+from core.engine.forming import forming
 from core.engine.query import QueryGradient, Question
 from core.engine.recent import Recent
 from core.files.images import decode_image
@@ -259,6 +260,12 @@ class Engine:
             asked = self.question(query, lens, progress).to(self.denoiser)
             found = asked.costs(steps(progress, "Measuring"))
             return tuple(values.numpy() for values in found)
+
+    def forming(self, query: Query, timesteps: np.ndarray) -> Forming:
+        """Return a query at noise levels, noisy and as the model expects it clean."""
+        with self._alone():
+            subject = self.subject(query, with_steps=False)
+            return forming(self.denoiser, subject, timesteps, self.seed)
 
     def scored(
         self,

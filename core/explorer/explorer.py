@@ -16,6 +16,7 @@ from core.answers import (
     Answer,
     BandAnswers,
     Cancelled,
+    Forming,
     Measured,
     Progress,
     Query,
@@ -293,6 +294,20 @@ class Explorer(WithModel):
             bands[0].source,
             self._note(query, lens),
         )
+
+    def forming(
+        self, query: Query, num_bands: int = 8, progress: Progress | None = None
+    ) -> Forming:
+        """Return an image forming out of noise, in the middle of bands of timesteps.
+
+        Args:
+            query: The image.
+            num_bands: Bands of equal width, as in `band_answers`.
+            progress: Called while the model is loaded; may raise to stop.
+        """
+        edges = np.array(band_edges((0, self.num_train_timesteps), num_bands))
+        self._wait_for_model(progress)
+        return self.engine.forming(query, ((edges[:-1] + edges[1:]) // 2)[::-1].copy())
 
     def method_facts(self, progress: Progress | None = None) -> pd.DataFrame:
         """Return what is known of every method, one row each.

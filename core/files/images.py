@@ -342,6 +342,18 @@ def enlarged(data: bytes, size: int = 512) -> bytes:
     return file.getvalue()
 
 
+def preview(pixels: np.ndarray, size: int = 256) -> bytes:
+    """Return uint8 pixels (C, H, W) as a small JPEG file of a longer side of `size`."""
+    image = Image.fromarray(
+        pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
+    )
+    times = size / max(image.size)
+    target = (round(image.width * times), round(image.height * times))
+    file = io.BytesIO()
+    image.resize(target, Image.Resampling.LANCZOS).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
 def data_uri(data: bytes) -> str:
     """Return a PNG or JPEG file as text that an image element can show."""
     kind = "jpeg" if data.startswith(JPEG) else "png"

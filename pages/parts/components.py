@@ -17,8 +17,8 @@ SHOWN, LARGEST = 192, 256  # pixels that an image asked about is wide, about and
 MOST_KEPT = 4096  # training images kept as text, of each collection
 
 
-def _component(name: str):
-    """Return the component whose script and style have a name."""
+def component(name: str):
+    """Return the component whose script and style lie here under a name."""
     return st.components.v2.component(
         f"afterimage_{name}",
         css=(HERE / f"{name}.css").read_text(),
@@ -26,9 +26,9 @@ def _component(name: str):
     )
 
 
-_mount_tiles = _component("tiles")
-_mount_matrix = _component("matrix")
-_mount_region = _component("region")
+_mount_tiles = component("tiles")
+_mount_matrix = component("matrix")
+_mount_region = component("region")
 
 
 @st.cache_resource(max_entries=4)

@@ -136,7 +136,7 @@ def test_page_opens_without_an_error(tiny_collection, monkeypatch, page):
     ("page", "shown"),
     [
         ("measurements", ["measured_0", "measured_1"]),
-        ("timesteps", ["heat", "band_tops"]),
+        ("timesteps", ["player"]),
         ("methods", ["method_ekfac", "method_clip", "damped_strips"]),
         ("groups", ["members"]),
     ],
@@ -154,7 +154,7 @@ def test_page_fills_with_pictures(tiny_collection, monkeypatch, page, shown):
     [
         ("", ["lens_0", "lens_1"], []),
         ("pages/measurements.py", ["measured_0", "measured_1"], []),
-        ("pages/timesteps.py", [], ["heat", "band_tops"]),
+        ("pages/timesteps.py", [], ["player"]),
         ("pages/methods.py", [], ["damped_strips"]),
         ("pages/map.py", ["picked_tiles"], ["map"]),
         ("pages/groups.py", ["members"], []),
@@ -193,7 +193,7 @@ def test_job_that_ends_while_the_page_is_drawn_is_shown(
 def test_leaving_a_page_leaves_its_jobs(tiny_collection, monkeypatch):
     """What a page asked for is given up on the next page, if that does not ask too."""
     app = open_app(tiny_collection, monkeypatch, "pages/timesteps.py")
-    assert "curve" in app.session_state.jobs
+    assert "bands" in app.session_state.jobs
     app.switch_page("pages/collections.py").run()
     assert not app.session_state.jobs
 

@@ -205,7 +205,7 @@ def open_page(page, name: str) -> None:
 
 FILLED = {  # a strip, or a table, that a page shows once it is answered
     "Measurements": "Made it less likely",
-    "Timesteps": "Influence of the strongest",
+    "Timesteps": "The image forming out of noise",
     "Methods": "Agreement between lenses",
     "Map": None,
     "Groups": "Most influential of them",
@@ -228,6 +228,34 @@ def test_every_page_fills_and_is_never_too_wide(page, address, width):
             playwright.expect(region).to_be_visible()
         settle(page)
         assert_fits(page)
+
+
+def test_noise_levels_play_and_follow_the_arrow_keys(page, address):
+    """In the browser, without asking the server; once only for who wants no motion."""
+    page.goto(address)
+    strip(page, "Least similar").first.wait_for()
+    open_page(page, "Timesteps")
+    player = page.get_by_role("region", name="The image forming out of noise")
+    slider = player.get_by_role("slider")
+    playwright.expect(player.get_by_text("Helped most")).to_be_visible()
+    playwright.expect(slider).to_have_attribute("aria-valuetext", re.compile("Struct"))
+    slider.press("End")
+    playwright.expect(slider).to_have_attribute("aria-valuetext", re.compile("Detail"))
+    slider.press("ArrowLeft")
+    playwright.expect(slider).to_have_value("6")
+    shown = player.locator(".expected img.now")
+    playwright.expect(shown).to_have_count(1)
+    before = shown.get_attribute("src")
+    player.get_by_role("button", name="Play").click()
+    playwright.expect(slider).to_have_value("7")
+    assert shown.get_attribute("src") != before
+    playwright.expect(player.get_by_role("button", name="Play")).to_be_visible()
+    page.emulate_media(reduced_motion="reduce")
+    open_page(page, "Map")
+    open_page(page, "Timesteps")
+    step = player.get_by_role("button", name="Next level")
+    step.click()
+    playwright.expect(slider).to_have_value("1")
 
 
 def test_scores_carry_their_trust_and_evidence_says_where_from(page, address):

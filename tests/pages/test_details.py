@@ -20,7 +20,7 @@ __all__ = ["app_runs_first"]  # a fixture that every test here runs in
 PAGES = {  # what a page has shown once it is answered
     "": ["lens_0", "lens_1"],
     "measurements": ["measured_0", "measured_1"],
-    "timesteps": ["heat", "band_tops"],
+    "timesteps": ["player"],
     "methods": ["method_ekfac", "damped_strips"],
     "map": ["map"],
     "groups": ["members"],

@@ -74,10 +74,9 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
 def by_sample(rows: pd.DataFrame) -> list[np.ndarray]:
     """Return predicted, measured and share of one method's rows, (Q, G) each."""
-    return [
-        rows.pivot(index="sample_id", columns="group", values=name).to_numpy()
-        for name in ("predicted", "measured", "share")
-    ]
+    values = ["predicted", "measured", "share"]
+    wide = rows.pivot(index="sample_id", columns="group", values=values)
+    return [wide[name].to_numpy() for name in values]
 
 
 def group_summary(table: pd.DataFrame) -> pd.DataFrame:

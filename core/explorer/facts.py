@@ -16,7 +16,7 @@ from core.collection.store import Collection
 from core.config import CollectionConfig, config_from_dict
 from core.drawing import Drawing
 from core.evidence.stored import Evidence, evidence_folder, evidence_of
-from core.explorer import layout
+from core.explorer import groups, layout
 from core.explorer.first_image import FirstImage, clearest_first, first_image
 from core.explorer.resemblance import Resemblance, resemblance
 from core.lenses import Lens, stored_key
@@ -186,6 +186,11 @@ class Facts:
         if self._map is None:
             self._map = layout.arranged(self.embeddings(), progress)
         return self._map
+
+    @cached_property
+    def facets(self) -> list[str]:
+        """The columns of metadata that divide the images into groups."""
+        return groups.facets(self.examples.table)
 
     @cached_property
     def resemblance(self) -> Resemblance:

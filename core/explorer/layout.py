@@ -6,11 +6,13 @@ between the landmarks that it is most like, so that a large map takes hardly lon
 a small one. Nothing here depends on chance. Knows neither models nor pages.
 """
 
+import sys
 import warnings
 
 import numpy as np
 
 from core.answers import Progress
+from core.explorer.page_first import let_pages_go_first, standing_back
 
 LANDMARKS = 2000
 COMPONENTS = 50  # principal components that are compared
@@ -56,7 +58,10 @@ def arranged(vectors: np.ndarray, progress: Progress | None = None) -> np.ndarra
 def _tsne(components: np.ndarray, progress: Progress | None) -> np.ndarray:
     """Return t-SNE's positions of principal components."""
     # Imported here because it takes a second and few pages have a map.
-    from openTSNE import TSNE
+    if progress is not None and "openTSNE" not in sys.modules:
+        let_pages_go_first(progress, "Arranging the map")
+    with standing_back():
+        from openTSNE import TSNE
 
     gathering, done = 250, 0
 

@@ -6,10 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.answers import Progress
-from core.explorer.page_first import SETTLE, standing_back, wait_for_rest
+from core.explorer.page_first import let_pages_go_first, standing_back
 from core.explorer.queries import Queries
-
-PATIENCE = 2.0  # seconds that what waited for the model lets pages go first
 
 
 class WithModel(Queries):
@@ -81,5 +79,4 @@ class WithModel(Queries):
             # wait run often: walking through a half loaded torch took most of the time.
             gc.freeze()
             self._loader.join(0.2)
-        wait_for_rest(SETTLE, PATIENCE)
-        progress(0, 1, "Loading the model")  # whoever went to another page stops here
+        let_pages_go_first(progress, "Loading the model")

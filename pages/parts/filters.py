@@ -6,7 +6,7 @@ What is searched for lives in the link, as the choices `words` and `only`.
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from core.explorer import filters, groups
+from core.explorer import filters
 from core.explorer.explorer import Explorer
 from core.explorer.filters import Matches
 from pages.parts import link, pickers
@@ -80,7 +80,7 @@ def offered(explorer: Explorer) -> list[str]:
 def offered_columns(collection: str, _explorer: Explorer) -> list[str]:
     """Return those columns; keyed by the collection."""
     table = _explorer.examples.table
-    return [c for c in groups.facets(table) if table[c].nunique() <= MOST_VALUES]
+    return [c for c in _explorer.facets if table[c].nunique() <= MOST_VALUES]
 
 
 def found_images(

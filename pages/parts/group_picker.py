@@ -87,10 +87,9 @@ def find_group(explorer: Explorer, code: str) -> Group:
 
 def first_group(explorer: Explorer, query: Query) -> str:
     """Return the code of the group to begin with: what the image's class shares."""
-    table = explorer.examples.table
-    for column in groups.facets(table):
+    for column in explorer.facets:
         return value_code(column, usual_value(explorer, column, query))
-    return f"ids:{table.index[0]}"
+    return f"ids:{explorer.examples.table.index[0]}"
 
 
 def usual_value(explorer: Explorer, column: str, query: Query) -> str:
@@ -157,7 +156,7 @@ def show_choice(explorer: Explorer, query: Query, answer: Answer | None) -> str:
 def choose_value(explorer: Explorer, query: Query, code: str) -> None:
     """Show the choice of a column of metadata and of one of its values."""
     table = explorer.examples.table
-    offered = groups.facets(table)
+    offered = explorer.facets
     if not offered:
         st.info("This collection has no labels that make groups. Choose by words.")
         return

@@ -254,7 +254,7 @@ def show_all_values(
     explorer: Explorer, query: Query, answer: Answer, uncertainty: Uncertainty | None
 ) -> None:
     """Show the predicted change for every value of a label, and offer the table."""
-    columns = groups.facets(explorer.examples.table)
+    columns = explorer.facets
     if not columns:
         return
     column = st.segmented_control(

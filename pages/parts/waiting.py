@@ -19,7 +19,7 @@ from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
 
 from core.explorer.explorer import Progress
 from core.explorer.jobs import DONE, FAILED, STOPPED, WAITING, Job, JobQueue, Report
-from core.explorer.page_first import is_loading, page_drawn
+from core.explorer.page_first import is_loading, page_drawn, page_shown
 from pages.parts.words import sentence, text
 
 QUICK = 0.25  # seconds; an answer that takes less needs no progress bar
@@ -244,6 +244,7 @@ def _has_news(slot: str) -> bool:
 
 def _run_again_at_the_end(slot: str) -> None:
     """Run the page again when a job ends, and show nothing until then."""
+    page_shown()
     job = _jobs().get(slot)
     if job is None or job.finished.is_set():
         run_again()
@@ -251,6 +252,7 @@ def _run_again_at_the_end(slot: str) -> None:
 
 def _watch(slot: str) -> None:
     """Show how far a job is, and run the page again when it ends."""
+    page_shown()
     job = _jobs().get(slot)
     if job is None or job.finished.is_set() or _has_news(slot):
         run_again()

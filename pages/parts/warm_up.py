@@ -56,8 +56,10 @@ def _load_rest(explorer) -> None:
     """Import the parts of all other pages, and let the model be loaded."""
     from pages import parts
 
-    wait_for_rest(max(REST, 2 * _preparing), MOST)
+    rest, left = max(REST, 2 * _preparing), MOST
+    left -= wait_for_rest(rest, left)
     for module in pkgutil.walk_packages(parts.__path__, f"{parts.__name__}."):
+        left -= wait_for_rest(rest, left)
         importlib.import_module(module.name)
     explorer.wake()
     _resting.discard(explorer.fingerprint)

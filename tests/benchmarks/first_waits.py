@@ -20,7 +20,7 @@ PAGES = {
     "measurements": ("Three ways to say",),
     "timesteps": ("drawn from noise", "forms out of noise"),
     "methods": ("in every way there is",),
-    "map": ("All training images at once",),
+    "map": ("All training images at once", "All training pictures at once"),
     "groups": ("What if this artist",),
     "evidence": ("samples measured in each",),
     "collections": ("What it cost",),

@@ -8,7 +8,6 @@ from core.evidence import names, redrawn
 from core.evidence.groups import group_finding, group_summary
 from core.evidence.own_group import own_group_finding
 from core.evidence.stored import NOTHING, RANDOM
-from core.explorer import groups
 from core.explorer.explorer import Explorer
 from core.report import evidence_figures
 from pages.parts.evidence.card import (
@@ -77,7 +76,7 @@ def show_groups(basis: Basis) -> None:
 
 def show_group_commands(explorer: Explorer, add: bool = True) -> None:
     """Show how to leave out each group of the first label, where that is possible."""
-    labels = groups.facets(explorer.examples.table)
+    labels = explorer.facets
     if labels and not explorer.config.train.imported:
         show_commands(explorer, f"--without {labels[0]}", add)
 

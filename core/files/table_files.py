@@ -25,6 +25,15 @@ def write_table(path: Path, table: pd.DataFrame) -> None:
         pq.write_table(made.replace_schema_metadata(facts), file, compression="zstd")
 
 
+def table_bytes(table: pd.DataFrame) -> bytes:
+    """Return a table as the bytes of a parquet file, without its index."""
+    made = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_pandas(table, preserve_index=False), made, compression="zstd"
+    )
+    return made.getvalue().to_pybytes()
+
+
 def read_table(path: Path) -> pd.DataFrame:
     """Return a table, every cell as it was written.
 

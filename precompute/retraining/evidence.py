@@ -15,6 +15,7 @@ import torch
 
 from core.checks import check_fields
 from core.config import CollectionConfig, RetrainConfig, config_from_dict
+from core.evidence.brought import BROUGHT, brought
 from core.evidence.evaluation import predicted_changes
 from core.evidence.left_out import groups_left_out
 from core.evidence.stored import (
@@ -185,7 +186,7 @@ def keeping(stored: Evidence, made: Evidence) -> Evidence:
     pairs = ["method", "variant"]
     scored = pd.MultiIndex.from_frame(made.scores[pairs])
     old = stored.scores[~pd.MultiIndex.from_frame(stored.scores[pairs]).isin(scored)]
-    old = old[old["method"].isin(METHODS)]
+    old = old[old["method"].isin(METHODS) | (old["source"] == BROUGHT)]
     known = {
         name: values
         for name, values in stored.recipe["dampings"].items()
@@ -303,5 +304,22 @@ def make_evidence(
     if "half" in set(measured["kind"]):  # without them there is nothing to rank
         scores, features = all_scores(explorer, settings, gallery, models)
     tables = (measured, scores, pictures, groups)
-    write_evidence(folder, assemble(config, settings, explorer, tables, features))
+    made = assemble(config, settings, explorer, tables, features)
+    write_evidence(folder, with_brought(folder, made))
     return folder
+
+
+def with_brought(folder: Path, made: Evidence) -> Evidence:
+    """Return new evidence with the scores that somebody brought to the old one.
+
+    What cannot be read, or is of other samples, is as good as not there.
+    """
+    try:
+        old = read_evidence(folder)
+    except (LookupError, ValueError):
+        return made
+    same = ("measure", "num_examples", "collection")
+    if any(old.recipe.get(name) != made.recipe[name] for name in same):
+        return made
+    scores = pd.concat([made.scores, brought(old)], ignore_index=True)
+    return replace(made, scores=scores)

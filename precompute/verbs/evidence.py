@@ -4,26 +4,36 @@ import argparse
 import sys
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 from core.config import CollectionConfig
+from core.evidence.brought import (
+    benchmark,
+    brought_scores,
+    with_method,
+    without_method,
+)
 from core.evidence.same_seed import (
     QUESTIONS,
     SAME_SEED,
     read_same_seed,
     same_seed_table,
 )
-from core.evidence.stored import evidence_folder, read_evidence
+from core.evidence.stored import evidence_folder, read_evidence, write_evidence
 from core.evidence.tables import TABLES, make_table
 from core.evidence.within_class import within_class_table
 from core.explorer.explorer import open_explorer
+from core.files.table_files import table_bytes
 from core.files.texts import safe_csv
 from core.measurements import MEASUREMENTS
 from core.rules import Whole
 from precompute.machinery.config import MeasureConfig
+from precompute.machinery.out import write_out
 from precompute.verbs.options import add_settings, one_of, valued
 from precompute.verbs.settings import chosen_config, computing, own_part, root_of
 
 WITHIN_CLASS = "within-class"
+AGAIN = Path()  # --scores without a file
 HELP = "measure the retrained models; print tables such as the LDS"
 
 
@@ -49,13 +59,29 @@ def add_own(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--scores",
-        action="store_true",
-        help="keep what was measured, score anew; needs no retrained model",
+        nargs="?",
+        const=AGAIN,
+        type=Path,
+        metavar="FILE",
+        help="keep what was measured, score anew, which needs no retrained model; with "
+        "FILE (.parquet, .csv, .npy) put the scores of another method beside ours",
+    )
+    what.add_argument(
+        "--forget", metavar="NAME", help="remove scores that --scores FILE brought"
+    )
+    what.add_argument(
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="write halves, measured costs and all scores as one parquet file",
     )
     what.add_argument(
         "--same-seed",
         action="store_true",
         help="score the full model of `retrain --same-seed`, by its own gradients",
+    )
+    parser.add_argument(
+        "--name", help="what to call the method of --scores FILE; default: the file's"
     )
     parser.add_argument(
         "--samples",
@@ -80,6 +106,9 @@ def run(options: argparse.Namespace) -> None:
     if options.table is not None:
         print_table(config, options)
         return
+    if options.export or options.forget or options.scores not in (None, AGAIN):
+        change_stored(config, options)
+        return
     wanted = {
         "num_samples": options.samples,
         "probability_draws": options.probability_draws,
@@ -93,12 +122,38 @@ def run(options: argparse.Namespace) -> None:
         if options.same_seed:
             print(score_own_model(config, *places, device))
             return
-        if options.scores:
+        if options.scores is not None:
             print(score_again(config, *places, device))
             return
         folder = make_evidence(config, *places, part, device, wanted, options.add)
         if folder is not None:
             print(folder)
+
+
+def change_stored(config: CollectionConfig, options: argparse.Namespace) -> None:
+    """Bring or forget another method's scores, or write all for others."""
+    root = root_of(options)
+    folder = evidence_folder(root, config)
+    evidence = read_evidence(folder)
+    if options.export:
+        write_out(options.export, table_bytes(benchmark(evidence)))
+        print(options.export)
+        return
+    if options.forget:
+        write_evidence(folder, without_method(evidence, options.forget))
+        print(f"Forgotten: {options.forget}.")
+        return
+    with closing(open_explorer(config.name, root)) as explorer:
+        ids = explorer.examples.table.index.to_numpy()
+    count = evidence.measured["sample_id"].nunique()
+    scores = brought_scores(options.scores, count, ids)
+    name = options.name or options.scores.stem
+    write_evidence(folder, with_method(evidence, name, scores))
+    print(
+        f"'{name}' stands beside the other methods: `python -m precompute evidence "
+        f"--collection {config.name} --table paired` compares them. "
+        f"--forget {name} removes it."
+    )
 
 
 def print_table(config: CollectionConfig, options: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -24,6 +25,7 @@ from core.evidence import (
     removal,
     timesteps,
 )
+from core.evidence.brought import with_method
 from core.evidence.groups import group_summary
 from core.evidence.stored import evidence_folder, write_evidence
 from core.evidence.tables import TABLES, make_table
@@ -548,13 +550,24 @@ def test_evidence_leads_down_to_every_row(tested_collection, monkeypatch):
 
 
 def test_another_method_can_be_compared_with_what_was_measured(
-    tested_collection, monkeypatch
+    tiny_collection, tmp_path, monkeypatch
 ):
-    app = open_app(tested_collection, monkeypatch, "pages/evidence.py")
+    """A method that somebody brought among them."""
+    root = beside(tiny_collection, tmp_path)
+    explorer = open_explorer("glyphs", root)
+    settings = explorer.provenance["settings"]
+    evidence = full_evidence(settings, explorer.num_examples)
+    scores = np.random.default_rng(2).normal(size=(4, explorer.num_examples))
+    folder = evidence_folder(root, explorer.config)
+    write_evidence(folder, with_method(evidence, "my *method*", scores))
+    app = open_app(root, monkeypatch, "pages/evidence.py")
     assert "EK-FAC misses the measured change" in plain(app)
     app.selectbox(key="compared_choice").set_value("clip").run()
     assert "CLIP misses the measured change" in plain(app)
     assert "random" not in app.selectbox(key="compared_choice").options
+    app.selectbox(key="compared_choice").set_value("my *method*").run()
+    assert "my *method* misses the measured change" in plain(app)
+    assert not app.exception
 
 
 def test_evidence_without_removals_says_how_to_make_them(

@@ -78,12 +78,15 @@ def lens_title(lens: Lens) -> str:
     """Return the name of a lens, plain text."""
     parts = [METHODS[lens.method].title]
     if measures(lens.method):
-        measured = MEASUREMENTS[lens.measurement].title
-        acronym = measured[:2].isupper()
-        parts.append(measured if acronym else measured[0].lower() + measured[1:])
+        parts.append(in_sentence(MEASUREMENTS[lens.measurement].title))
     if lens.timesteps is not None and has_timesteps(lens.method):
         parts.append("noise {}–{}".format(*lens.timesteps))
     return " · ".join(parts)
+
+
+def in_sentence(title: str) -> str:
+    """Return a title as it stands inside a sentence: small, unless an acronym."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
 def lens_notes(lens: Lens) -> list[str]:

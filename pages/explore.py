@@ -14,11 +14,10 @@ from pages.parts import (
     panel,
     share,
     shared,
-    trust,
     waiting,
     warm_up,
 )
-from pages.parts.words import how_to_read, text
+from pages.parts.words import text
 
 
 def show_columns(
@@ -29,9 +28,9 @@ def show_columns(
     answers = lens_views.ask_all(explorer, chosen.query, seen)
     done = [answer for answer in answers if answer is not None]
     if done:
-        parts = [trust.part_of(explorer, answer) for answer in done]
-        how_to_read(text(report.opening(explorer, parts)))
-        lens_meta.show_tested(explorer, report.leading(done))
+        first = report.leading(done)
+        st.markdown(f"## {text(report.first_sentence(explorer, first))}")
+        lens_meta.show_tested(explorer, first)
     clicks = []
     for place, column in enumerate(st.columns(len(lenses))):
         with column.container(border=True, height="stretch"):

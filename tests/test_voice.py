@@ -18,7 +18,11 @@ SHUNNED = re.compile(
     r"|tak\w+ (?:(?:it|them|this \w+) )?away|what counts\b(?! as)|(?:this|the) very "
     r"|nine times of ten|may be nothing|really left out|without chance"
     r"|(?<!there )\b(?:is|are|was|were) no (?!longer|more)"
-    r"|in line: |chance does as much|if so\.|\bor else\b",
+    r"|in line: |chance does as much|if so\.|\bor else\b"
+    r"|made (?:it less likely|no difference)|marked part(?! of it)"
+    r"|^(?:all|part) of it$|drawing steps|influence or likeness"
+    r"|few or many|so few halves|tested were|not tested by retraining|sizes ×"
+    r"|read the order, not|see-through",
     re.IGNORECASE,
 )
 

@@ -22,7 +22,7 @@ from core.lenses import Lens
 from core.methods import METHODS
 from core.numbers import number, plus_minus
 
-UNTESTED = "not tested by retraining"
+UNTESTED = "Untested"
 SAME_DAMPING = 1e-3  # relative difference below which two dampings are one
 
 
@@ -63,11 +63,11 @@ class Trust:
     @property
     def words(self) -> str:
         """The figure as it stands beside a score."""
-        text = f"LDS of this lens here: {plus_minus(self.lds, self.standard_error)}"
+        text = f"LDS {plus_minus(self.lds, self.standard_error)}"
         if np.isfinite(self.most):
             text += f" (at most {number(self.most)})"
         if np.isfinite(self.size):
-            text += f"; sizes × {minus(f'{self.size:.2g}')}"
+            text += f"; actual changes are {minus(f'{self.size:.2g}')} of predicted"
         return text
 
     @property
@@ -81,8 +81,8 @@ class Trust:
         )
         if np.isfinite(self.subset_error):
             text += (
-                " ± is the standard error over samples; so few halves add "
-                f"{number(self.subset_error)}."
+                " ± is the standard error over samples; having only "
+                f"{self.num_subsets} halves adds {number(self.subset_error)}."
             )
         if np.isfinite(self.ceiling):
             text += (
@@ -93,8 +93,8 @@ class Trust:
             )
         if np.isfinite(self.size):
             text += (
-                f" Changes measured were {minus(f'{self.size:.2g}')} times those "
-                "predicted: the order is what was tested, not the size."
+                f" Actual changes are {minus(f'{self.size:.2g}')} of predicted: trust "
+                "the order more than the size."
             )
         return f"{text} {self.note}".strip() + " More on the page Evidence."
 
@@ -113,33 +113,47 @@ def reliability(quality: dict, lens: Lens, source: str) -> str:
     if lens.canonical() != Lens(num_draws=lens.num_draws):
         return ""  # only the standard lens was tested when the collection was built
     again = "sketch_again" if source == "sketch" else "exact_again"
-    agreements = {again: "asked again with all noise new, its order agrees to"}
+    agreements = {again: "a second run with fresh noise gives"}
     if quality.get(again) is None:
-        agreements = {
-            "reliability": "with other draws of the training gradients, its order "
-            "agrees to"
-        }
+        agreements = {"reliability": "fresh training gradients give"}
     if source == "sketch":
-        agreements["sketch_agreement"] = "the sketch agrees with the exact order to"
+        agreements["sketch_agreement"] = "exact scores give"
     tests = [
-        f"{what} {number(quality[name])}"
+        f"{what} {_order(quality[name])}"
         for name, what in agreements.items()
         if quality.get(name) is not None
     ]
-    return f"Tested on the gallery: {'; '.join(tests)} (Spearman)." if tests else ""
+    return f"Repeatable: {'; '.join(tests)}." if tests else ""
 
 
-def size_note(lens: Lens, tested: Trust | None) -> str:
-    """Return what a predicted change is worth as a size, "" where none is predicted."""
+def _order(agreement: float) -> str:
+    """Return how much of an order a rank correlation leaves, in words."""
+    kept = "nearly the same" if agreement >= 0.8 else "a similar"
+    kept = kept if agreement >= 0.5 else "another"
+    return f"{kept} order ({number(agreement)})"
+
+
+def size_note(lens: Lens, tested: Trust | None, groups: bool = False) -> str:
+    """Return what a predicted change is worth as a size, "" where none is predicted.
+
+    Args:
+        lens: How the scores were asked.
+        tested: How far random halves tested it, None where they did not.
+        groups: Whether models were retrained without whole groups.
+    """
     if lens.kind != "influence":
         return ""
-    if tested is None or not np.isfinite(tested.size):
-        return "Read the order, not the size: that was not tested by retraining."
-    times = minus(f"{tested.size:.2g}")
-    return (
-        f"Read the order, not the size: retraining finds {times} times the change that "
-        "is predicted."
-    )
+    if tested is not None and np.isfinite(tested.size):
+        times = minus(f"{tested.size:.2g}")
+        return (
+            "Trust the order more than the size: actual changes are "
+            f"{times} of predicted."
+        )
+    if groups or tested is not None:
+        so_far = "has tested whole groups only" if groups else "has tested the order"
+    else:
+        so_far = "has not tested this collection yet"
+    return f"Retraining {so_far}: trust the order more than the size."
 
 
 def lens_trust(
@@ -195,7 +209,7 @@ def _tested(evidence, method, measurement, target, varied, source) -> dict | Non
             if predicted is not None and target.shape[1] >= FEWEST_HALVES:
                 kept = evidence.recipe.get("form", source)
                 other = source == "sketch" and form == "" and kept != "sketch"
-                note = "Tested were scores from the full index." if other else ""
+                note = "Tested with the full index." if other else ""
                 row = figures(predicted, target.to_numpy()) | {"note": note}
                 if method in METHODS and METHODS[method].kind == "influence":
                     row["size"] = size_of_changes(predicted, target.to_numpy())

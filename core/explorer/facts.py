@@ -114,6 +114,11 @@ class Facts:
         """All credit lines of the art."""
         return list(self._credits["lines"].values())
 
+    @property
+    def credit_column(self) -> str | None:
+        """The label column that says whose art an image is; None: all are alike."""
+        return self._credits["column"]
+
     def credit(self, example_id: int) -> str:
         """Return the credit line of one training image."""
         column, lines = self._credits["column"], self._credits["lines"]

@@ -133,7 +133,7 @@ def _is_heavy(name: str) -> bool:
 def _holds_only_heavy_modules() -> bool:
     """Return whether no page may wait for a module that this thread is importing.
 
-    Those in `core` that import heavy ones are no page's, as `tests/test_layers.py` has
+    Those in `core` that import heavy ones are not a page's, as `tests/test_layers.py` has
     it.
     """
     frame = sys._getframe()

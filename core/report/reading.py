@@ -16,9 +16,9 @@ from core.columns import beside
 from core.explorer.explorer import Answer
 from core.explorer.filters import Matches
 from core.files.texts import minus
-from core.lenses import QUERY_DRAWS, Lens, uses_steps
+from core.lenses import QUERY_DRAWS, Lens, in_sentence, uses_steps
 from core.measurements import MEASUREMENTS
-from core.methods import KINDS, METHODS
+from core.methods import KINDS, METHODS, measures
 from core.numbers import Scale, plain, signed_scale
 
 SHORT_KINDS = {  # what the strips of each kind of method show
@@ -61,7 +61,7 @@ def strips(answer: Answer, count: int, among: Matches | None = None) -> list[Str
     """Return the three rows of a lens column, at most `count` images each.
 
     An influence row holds only images whose score has the row's sign: an image that
-    made the sample more likely never stands under "less likely" to fill the row.
+    helped never stands under "worked against" to fill the row.
 
     Args:
         answer: The answer.
@@ -88,22 +88,22 @@ def strips(answer: Answer, count: int, among: Matches | None = None) -> list[Str
         ]
     return [
         Strip(
-            "Made it more likely",
+            "Helped",
             "for",
             top[answer.scores[top] > 0],
-            nothing or f"No {whose} made it more likely.",
+            nothing or f"No {whose} helped.",
         ),
         Strip(
-            "Made no difference",
+            "No effect",
             "neutral",
             neutral,
-            nothing or f"No {whose} was without effect.",
+            nothing or f"No {whose} had no effect.",
         ),
         Strip(
-            "Made it less likely",
+            "Worked against",
             "against",
             opposing[answer.scores[opposing] < 0],
-            nothing or f"No {whose} made it less likely.",
+            nothing or f"No {whose} worked against it.",
         ),
     ]
 
@@ -174,7 +174,7 @@ def short_note(answer: Answer) -> str:
     if lens.kind != "similarity":
         parts.append(answer.source)
     if lens.region is not None:
-        parts.append("the marked part")
+        parts.append("region")
     if answer.lens.num_draws < QUERY_DRAWS and answer.note.startswith("first "):
         parts.append(answer.note)
     return " · ".join(parts)
@@ -193,7 +193,7 @@ def answer_note(answer: Answer, with_value: bool = True) -> str:
     if lens.kind != "similarity":
         parts.append(SOURCES.get(answer.source, answer.source))
     if lens.region is not None:
-        parts.append("the marked part")
+        parts.append("region")
     return " · ".join(part for part in (*parts, answer.note) if part)
 
 
@@ -245,37 +245,32 @@ def coverage_table(coverage: dict) -> pd.DataFrame:
 
 
 def sentence(answer: Answer, name: str) -> str:
-    """Return what the first number of an answer means, in plain words.
+    """Return what an answer says first, in plain words and without a number.
 
     Args:
         answer: The answer whose most influential image is meant.
         name: What to call that image.
     """
     position = int(answer.top(1)[0])
-    value = printed_score(answer, position)
-    lens = answer.lens
-    title, part = METHODS[lens.method].title, _part(lens)
+    lens, title = answer.lens, METHODS[answer.lens.method].title
     if is_similarity(lens):
-        return f"By {title}, {name} looks most like this image: similarity {value}."
+        return f"By {title}, {name} looks most like this image."
+    asked = _asked(lens)
     if answer.scores[position] <= 0:
-        return f"Removing any one training image would not make {part} less likely."
-    if lens.kind == "attribution":
-        return f"By {title}, {name} did most to make {part} likely: score {value}."
-    text = (
-        f"Removing {name} from the training set would make {part} less likely: "
-        f"{MEASUREMENTS[lens.measurement].cost} {value}."
-    )
-    if is_sure(answer, position):
-        return text
-    return text + " That is within noise: less than two standard errors from zero."
+        return f"No single training image helped{asked}."
+    by = f"By {title}, " if lens.kind == "attribution" else ""
+    noise = "" if is_sure(answer, position) else ", but within noise"
+    return f"{by}{name} helped most{asked}{noise}."
 
 
-def _part(lens: Lens) -> str:
-    """Return what of the image a lens asks about, in words."""
-    what = "this image" if lens.region is None else "the marked part"
-    if lens.timesteps is None:
-        return what
-    return f"{what}, at noise levels {lens.timesteps[0]} to {lens.timesteps[1]},"
+def _asked(lens: Lens) -> str:
+    """Return what of the image a lens asks about, and by what, to end a sentence."""
+    words = "" if lens.region is None else " in the region"
+    if lens.timesteps is not None:
+        words += " at noise levels {} to {}".format(*lens.timesteps)
+    if measures(lens.method) and lens.measurement != Lens.measurement:
+        words += f" by {in_sentence(MEASUREMENTS[lens.measurement].title)}"
+    return words
 
 
 def shares(answer: Answer, groups: pd.Series, most: int = 8) -> pd.DataFrame:

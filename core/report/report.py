@@ -27,9 +27,9 @@ from core.report.left_out import LeftOut
 STRIP = 6  # images in a strip
 LONGEST_NAME = 60  # letters under an image; all of them are in the table of scores
 CAUSES_OF_ERROR = (
-    "± is one standard error, from the Monte Carlo draws and from storing gradients "
-    "briefly; another training is not in it. A pale number is within noise: less "
-    "than two of them from zero."
+    "± is one standard error, from the Monte Carlo draws and from compressing "
+    "gradients. It does not cover training the model again. Pale numbers are within "
+    "noise: less than two standard errors from zero."
 )
 
 
@@ -40,10 +40,12 @@ class Part:
     Attributes:
         answer: What it says.
         trust: How far it was tested by retraining; None where it was not.
+        groups: Whether models were retrained without whole groups.
     """
 
     answer: Answer
     trust: Trust | None
+    groups: bool = False
 
 
 def html_report(
@@ -145,7 +147,7 @@ def _sample_facts(explorer: Explorer, query: Query) -> list[tuple[str, str]]:
     if query.label is not None:
         facts.append(("Label", str(query.label)))
     if query.inverted:
-        facts.append(("Drawing steps", "approximate, found by DDIM inversion"))
+        facts.append(("Sampling steps", "approximate, found by DDIM inversion"))
     facts.append(("Pixels", "{}×{}".format(*query.pixels.shape[:0:-1])))
     facts.append(("SHA-256 of the pixels", reproduce.image_hash(query)))
     return facts
@@ -158,10 +160,22 @@ def _drawn_by(query: Query) -> dict:
 
 
 def first_sentence(explorer: Explorer, answer: Answer) -> str:
-    """Return what the first number of an answer means, its image called by name."""
-    name, *rest = explorer.examples.caption(int(answer.example_ids[answer.top(1)[0]]))
-    called = f"“{name}”" + (f" ({', '.join(rest)})" if rest else "")
-    return reading.sentence(answer, called)
+    """Return what an answer says first, its first image called by name."""
+    example = int(answer.example_ids[answer.top(1)[0]])
+    return reading.sentence(answer, called(explorer, example))
+
+
+def called(explorer: Explorer, example: int) -> str:
+    """Return how a training image is called in a sentence.
+
+    By its maker and its name, "Twemoji’s black heart", where the caption's second line
+    is the label that credits go by; otherwise “name” (rest).
+    """
+    name, *rest = explorer.examples.caption(example)
+    columns = explorer.examples.caption_columns
+    if len(rest) == 1 and columns[1] == explorer.credit_column:
+        return f"{rest[0][:1].upper()}{rest[0][1:]}’s {name}"
+    return f"“{name}”" + (f" ({', '.join(rest)})" if rest else "")
 
 
 def leading(answers: list[Answer]) -> Answer:
@@ -172,8 +186,8 @@ def leading(answers: list[Answer]) -> Answer:
 def opening(explorer: Explorer, parts: list[Part]) -> str:
     """Return how to read the first lens of influence: an example, and its worth."""
     first = leading([part.answer for part in parts])
-    tested = next(part.trust for part in parts if part.answer is first)
-    note = size_note(first.lens, tested)
+    tested = next(part for part in parts if part.answer is first)
+    note = size_note(first.lens, tested.trust, tested.groups)
     return f"{first_sentence(explorer, first)} {note}".rstrip()
 
 
@@ -265,7 +279,7 @@ def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
         region = "x {0} to {2}, y {1} to {3}, in pixels".format(*lens.region)
     rows += [
         ("Noise levels", f"{low} to {high} of {explorer.num_train_timesteps}"),
-        ("Part of the image", region),
+        ("Region", region),
         ("Draws of the query", str(lens.num_draws)),
         ("Training gradients", reading.SOURCES.get(answer.source, answer.source)),
     ]

@@ -49,14 +49,14 @@ def find(explorer: Explorer, place: DeltaGenerator) -> Matches | None:
             "Show all",
             type="tertiary",
             icon=":material/close:",
-            help="Search for nothing",
+            help="Clear the search",
             on_click=clear,
         )
     return matches
 
 
 def clear() -> None:
-    """Search for nothing."""
+    """Clear the search."""
     link.set_choice("words", None)
     link.set_choice("only", None)
 

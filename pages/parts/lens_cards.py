@@ -21,7 +21,7 @@ def last_word(name: str) -> str:
 
 def show_agreement(answers: list[Answer], key: str) -> None:
     """Show how far lenses name the same images, as a table of all pairs."""
-    heading("Do the lenses agree?", "1 or all: the same; 0: nothing in common")
+    heading("Do the lenses agree?", "Images that two lenses have in common")
     chosen = st.segmented_control(
         "Compare",
         list(comparison.COMPARISONS),
@@ -50,12 +50,12 @@ def show_agreement(answers: list[Answer], key: str) -> None:
     ]
     components.matrix(names, rows, key, alt=f"Agreement between lenses: {chosen}")
     if count > 1:
-        st.caption(f"Two unrelated orders would share {count * count / size:.2g}.")
+        st.caption(f"By chance, two orders share {count * count / size:.2g}.")
 
 
 def show_distribution(answers: list[Answer], key: str) -> None:
     """Show how the scores of lenses are spread over the training images."""
-    heading("Few or many?", "A long right end: a few images stand out")
+    heading("Concentrated or spread out?", "A long right tail: a few images stand out")
     names = lens_picker.short_titles([answer.lens for answer in answers])
     scores = {name: answer.scores for name, answer in zip(names, answers, strict=True)}
     st.plotly_chart(
@@ -72,10 +72,10 @@ def show_shares(explorer: Explorer, answer: Answer, column: str) -> None:
     frame = reading.shares(answer, groups)
     heading(
         f"Share by {column_word(explorer.name, column)}",
-        "of what made it more likely · " + lens_title(answer.lens),
+        "of the influence that helped · " + lens_title(answer.lens),
     )
     if frame.empty:
-        st.caption("No training image made this one more likely.")
+        st.caption("No training image helped.")
         return
     words = "; ".join(f"{row.group} {row.share:.0%}" for row in frame.itertuples())
     st.plotly_chart(
@@ -85,7 +85,4 @@ def show_shares(explorer: Explorer, answer: Answer, column: str) -> None:
         alt=f"Share of the positive influence: {words}",
     )
     if frame["error"].notna().any():
-        st.caption(
-            "Errors of images are taken as independent; of images that are alike "
-            "they are not, and ± is too small."
-        )
+        st.caption("± treats images as independent: too small where images are alike.")

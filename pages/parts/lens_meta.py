@@ -1,10 +1,11 @@
 """What is said of scores beside them: one line above the strips, the rest on demand."""
 
+import numpy as np
 import streamlit as st
 
 from core.evidence.headline import headline
 from core.evidence.stored import Evidence
-from core.evidence.trust import Trust, reliability
+from core.evidence.trust import Trust, reliability, size_note
 from core.explorer.explorer import Answer, Explorer
 from core.lenses import Lens
 from core.report import reading
@@ -13,6 +14,7 @@ from pages.parts import link, trust
 from pages.parts.ties import tie
 from pages.parts.words import column_word, text
 
+ORDER = "Trust the order more than the size."
 HOW = "How is this measured?"
 
 
@@ -44,7 +46,7 @@ def show_meta(answer: Answer) -> None:
 
 
 def show_tested(explorer: Explorer, answer: Answer) -> None:
-    """Show in one line how far retraining tested an answer's lens."""
+    """Show in one line how far to trust an answer, by what retraining tested."""
     retraining = trust.find_evidence(explorer)
     line = _headline(
         explorer.fingerprint,
@@ -56,6 +58,10 @@ def show_tested(explorer: Explorer, answer: Answer) -> None:
     )
     tested = "science" if line.startswith("Tested") else "science_off"
     _, meaning = trust.mark(explorer, answer.lens, answer.source)
+    if answer.lens.kind == "influence":
+        found = trust.trust_of(explorer, answer.lens, answer.source)
+        known = found is not None and np.isfinite(found.size)
+        line += " " + (size_note(answer.lens, found) if known else ORDER)
     st.caption(f":material/{tested}: {text(line)}", help=meaning)
 
 

@@ -120,7 +120,7 @@ def presets(explorer: Explorer) -> dict[str, list[Lens]]:
     """Return the sets of columns that are one click away, by name."""
     high = explorer.num_train_timesteps
     return {
-        "Influence or likeness": [Lens("ekfac"), Lens("clip")],
+        "Influence and similarity": [Lens("ekfac"), Lens("clip")],
         "Three measurements": [
             Lens("ekfac", measurement) for measurement in ("loss", "elbo", "trajectory")
         ],
@@ -142,8 +142,7 @@ def show_presets(explorer: Explorer) -> DeltaGenerator:
             "Compare",
             list(offered),
             wrap=True,
-            help="Sets of columns that tell a story. Each column can be changed by "
-            "itself: open its title.",
+            help="Sets of columns. Open a column’s title to change it alone.",
             **tie(
                 "preset",
                 names.get(st.session_state.lenses),
@@ -151,10 +150,10 @@ def show_presets(explorer: Explorer) -> DeltaGenerator:
             ),
         )
         st.button(
-            "Column",
+            "Add column",
             icon=":material/add:",
             type="tertiary",
-            help=f"Ask one more way beside these, up to {MAX_COLUMNS}",
+            help=f"Another lens beside these, up to {MAX_COLUMNS}",
             disabled=st.session_state.lenses.count("~") + 1 >= MAX_COLUMNS,
             on_click=add_column,
         )
@@ -265,7 +264,7 @@ def show_method_choice(explorer: Explorer, lenses: list[Lens], place: int) -> No
     st.caption(text(METHODS[chosen].meaning))
     if len(ready) < len(METHODS):
         more = len(METHODS) - len(ready)
-        st.caption(f"{more} more have to be prepared first; see the page Methods.")
+        st.caption(f"{more} more need preparing first: see the page Methods.")
 
 
 def show_measurement_choice(lenses: list[Lens], place: int) -> None:
@@ -274,7 +273,7 @@ def show_measurement_choice(lenses: list[Lens], place: int) -> None:
         "Measurement",
         [name for name, facts in MEASUREMENTS.items() if facts.attributable],
         format_func=lambda name: MEASUREMENTS[name].title,
-        help="What would change if a training image were removed",
+        help="What changes when a training image is removed",
         **tie(
             f"measurement_{place}",
             lenses[place].measurement,
@@ -298,8 +297,8 @@ def show_timestep_choice(explorer: Explorer, lenses: list[Lens], place: int) -> 
         "Noise levels",
         *whole,
         step=max(whole[1] // 100, 1),
-        help="Low levels are about detail, high levels about structure. The part "
-        "counts as it does in the whole, so parts add up.",
+        help="Low levels decide detail, high levels structure. Scores of separate "
+        "ranges add up.",
         **tie(f"timesteps_{place}", lenses[place].timesteps or whole, take),
     )
     st.caption("left: detail · right: structure")

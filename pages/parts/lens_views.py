@@ -282,7 +282,7 @@ def show_detail(
         "Ask about this one",
         type="primary",
         icon=":material/search:",
-        help="Which training images made this training image likely?",
+        help="See which training images helped this one",
     ):
         link.ask_next({"example": str(example)})
 

@@ -79,7 +79,7 @@ def find_region(
 def show_sample(
     explorer: Explorer, query: Query, region: tuple[int, int, int, int] | None
 ) -> None:
-    """Show the image that is asked about, and how to ask about a part of it."""
+    """Show the image that is asked about, and how to ask about a region of it."""
     height, width = query.pixels.shape[-2:]
     components.region(
         images.data_uri(images.png(images.on_white(query.pixels))),
@@ -102,7 +102,7 @@ def show_sample(
 
 
 def set_region(box: list[int] | None) -> None:
-    """Ask about a box of the image, or about all of it."""
+    """Ask about a box of the image, or about the whole of it."""
     if box is not None:
         box = ",".join(str(int(side)) for side in box)
     change_view(region=box)
@@ -111,36 +111,34 @@ def set_region(box: list[int] | None) -> None:
 def show_region_controls(
     size: tuple[int, int], region: tuple[int, int, int, int] | None
 ) -> None:
-    """Say which part of the image is asked about, with sliders to change it."""
+    """Show which region of the image is asked about, with sliders to change it."""
     width, height = size
     x0, y0, x1, y1 = region or (0, 0, width, height)
-    label = "Asked about: a part" if region else "Part of it"
     with st.popover(
-        label,
+        "Region",
         icon=":material/crop:",
-        key="part",  # stays open while its label changes
-        help="Ask about one part of the image only. With a mouse, drag a box on "
-        "the image; the sliders do the same.",
+        key="part",
+        help="Ask about one region of the image: drag a box on it, or use the sliders",
     ):
         st.slider(
-            "From left to right",
+            "Left to right",
             0,
             width,
-            help="Columns of pixels that are asked about",
+            help="Columns of pixels in the region",
             **tie("across", (x0, x1), lambda xs: take_box(size, xs, (y0, y1))),
         )
         st.slider(
-            "From top to bottom",
+            "Top to bottom",
             0,
             height,
-            help="Rows of pixels that are asked about",
+            help="Rows of pixels in the region",
             **tie("down", (y0, y1), lambda ys: take_box(size, (x0, x1), ys)),
         )
     if region:
         st.button(
-            "All of it",
+            "Whole image",
             type="tertiary",
-            help="Ask about the whole image again",
+            help="Clear the region",
             on_click=set_region,
             args=(None,),
         )
@@ -164,9 +162,9 @@ def show_history(query: Query) -> None:
         query.description,
     )
     with st.popover(
-        "Before",
+        "History",
         icon=":material/history:",
-        help="Images that you asked about before; the browser’s back does the same",
+        help="Images you asked about; the browser’s back button returns to them, too",
         disabled=len(asked) < 2,
     ):
         tiles = [
@@ -174,7 +172,7 @@ def show_history(query: Query) -> None:
             for place, one in enumerate(asked)
         ]
         components.tiles(
-            [{"title": "Asked before", "tone": "neutral", "empty": "", "tiles": tiles}],
+            [{"title": "History", "tone": "neutral", "empty": "", "tiles": tiles}],
             "asked_before",
             layout="gallery",
             columns=(4, 4),
@@ -196,7 +194,7 @@ def show_link() -> None:
 def offer_inversion(explorer: Explorer, query: Query) -> None:
     """Offer approximate sampling steps for an image that the model did not draw."""
     st.toggle(
-        "Approximate drawing steps",
+        "Approximate sampling steps",
         help=text(explorer.trajectory_note(query)),
         **tie(
             "inverted",

@@ -156,7 +156,7 @@ def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
             min_value=0,
             max_value=MAX_SEED,
             value=setting(view, "seed", (0, MAX_SEED), 1184),
-            help="Equal seed, equal noise",
+            help="The same seed gives the same noise",
         )
         sampler = st.segmented_control(
             "Sampler",
@@ -180,7 +180,7 @@ def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
             help="How strictly the class is followed",
         )
         if len(explorer.classes.columns) > 1:
-            st.caption("A class is asked for once every choice above is made.")
+            st.caption("Choose a value in every menu to condition on a class.")
         if not st.form_submit_button("Generate and ask", type="primary"):
             return
     settings = {
@@ -196,14 +196,13 @@ def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
     """Show the upload."""
     with st.form("upload", border=False):
         file = st.file_uploader(
-            "An image: PNG, JPEG, WebP or another common kind",
+            "An image: PNG, JPEG, WebP or another common format",
             key="file",
-            help="It is turned upright and made as small as the images that the "
-            "model knows. What is see-through becomes white; of an animation the first "
-            "frame is taken",
+            help="Turned upright and scaled to the model’s size. Transparent parts "
+            "become white; an animation gives its first frame",
         )
         label = pick_class(explorer, {})
-        st.caption("It stays on this machine; a link to it does not hold it.")
+        st.caption("It stays on this machine; links do not include it.")
         if not st.form_submit_button("Ask about it", type="primary"):
             return
     if file is None:
@@ -221,10 +220,10 @@ def pick_training_image(explorer: Explorer, view: dict[str, str]) -> None:
         "Find a training image",
         placeholder="words, or its number",
         key="search",
-        help="Words are matched with what the images show (CLIP)",
+        help="Names and labels first, then what images show (CLIP)",
     ).strip()
     if not words:
-        st.caption("Which training images made another training image likely?")
+        st.caption("See which training images helped another one.")
         return
     examples = find_examples(explorer, words)
     if not examples:
@@ -258,7 +257,7 @@ def find_examples(explorer: Explorer, words: str) -> list[int]:
         return []
 
 
-@st.cache_data(max_entries=256, show_spinner="Looking through the images")
+@st.cache_data(max_entries=256, show_spinner="Searching")
 def search(collection: str, words: str, count: int, _explorer: Explorer) -> list[int]:
     """Return the training images nearest to some words; keyed by values."""
     return [example for example, _ in _explorer.search(words, count)]

@@ -73,7 +73,7 @@ def offer(
                 file_name=name("png"),
                 mime="image/png",
                 icon=":material/image:",
-                help="The image, what made it and whose art that is, to share: "
+                help="The image, what helped it, and credits, to share: "
                 "1200 × 630 pixels",
                 on_click="ignore",
             )

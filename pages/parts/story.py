@@ -73,50 +73,48 @@ def steps(explorer: Explorer) -> list[Step]:
     return [
         Step(
             "explore",
-            "Pick an image",
+            "Choose an image",
             "The model drew this one. Choose any other from the gallery, or stay.",
             begin,
         ),
         Step(
             "explore",
-            "See what made it",
-            "Without the training images of the green row it would be less likely; ± "
-            "says how sure that is.",
+            "See what helped",
+            "Removing a training image of the green row would make this image less "
+            "likely. The longer the bar, the more.",
             ask_whole(BOTH[:1]),
         ),
         Step(
             "explore",
             "Compare with similarity",
-            "CLIP knows what looks alike, not what was the cause. A dark mark is the "
-            "rank in the other column.",
+            "CLIP finds look-alikes. Influence finds causes. The dark badge is an "
+            "image’s rank in the other column.",
             ask_whole(BOTH),
         ),
         Step(
             "explore",
-            "Ask about a part",
-            "Now only the marked part counts, and other images come first. Drag "
-            "another box on the image.",
+            "Ask about a region",
+            "Only the region counts now, and other images come first. Drag another "
+            "box on the image.",
             ask_middle,
         ),
         Step(
             "groups",
-            f"Leave one {label} out",
-            "What if none of these images had been there? Random groups of the same "
-            "size say whether that is much.",
+            f"Remove one {label}",
+            f"What if this {label} had never been there? Compare with random "
+            "removals of the same size.",
             leave_out,
         ),
         Step(
             "evidence",
             "See how far to trust it",
-            "Scores are predictions: what was measured of them, and what was not, is "
-            "said here and beside every score.",
+            "Scores are predictions. This page shows what retraining measured.",
             ask_whole(BOTH),
         ),
         Step(
             "explore",
             "Take it with you",
-            "At the foot of this page: a report that stands for itself, an image to "
-            "share, all scores.",
+            "At the foot of this page: a report, an image to share, all scores.",
             ask_whole(BOTH),
         ),
     ]
@@ -134,7 +132,7 @@ def go_to(explorer: Explorer, number: int) -> None:
     st.switch_page(f"pages/{step.page}.py")
 
 
-def put_away() -> None:
+def end() -> None:
     """Show the line no more."""
     st.session_state.story = None
 
@@ -156,8 +154,8 @@ def show(explorer: Explorer) -> None:
         return
     told = steps(explorer)
     if number == INVITED:
-        line = "**New here?** Two minutes show what made an image, and how far to "
-        line += "trust that."
+        line = "**New here?** See what made an image, and how far to trust the "
+        line += "answer: a two-minute tour."
     else:
         step = told[number]
         line = f":gray[{number + 1} of {len(told)}] **{text(step.title)}.** "
@@ -190,6 +188,6 @@ def show_buttons(explorer: Explorer, told: list[Step], number: int) -> None:
         "End",
         type="tertiary",
         key="story_end",
-        help="Put this line away; the sidebar brings it back",
-        on_click=put_away,
+        help="End the tour; the sidebar starts it again",
+        on_click=end,
     )

@@ -96,7 +96,9 @@ def trust_of(explorer: Explorer, lens: Lens, source: str = "") -> Trust | None:
 
 def part_of(explorer: Explorer, answer: Answer) -> Part:
     """Return an answer as part of a report, with how far its lens was tested."""
-    return Part(answer, trust_of(explorer, answer.lens, answer.source))
+    evidence = find_evidence(explorer).evidence
+    groups = evidence is not None and not evidence.groups.empty
+    return Part(answer, trust_of(explorer, answer.lens, answer.source), groups)
 
 
 def mark(explorer: Explorer, lens: Lens, source: str = "") -> tuple[str, str]:
@@ -108,17 +110,17 @@ def mark(explorer: Explorer, lens: Lens, source: str = "") -> tuple[str, str]:
     if tested is not None:
         words = f":small[:material/science: {text(tested.words)}]"
         return words, text(tested.meaning)
-    why = "No model was trained again to see whether this ranking holds."
+    why = "No model was retrained to see whether this ranking holds."
     retraining = find_evidence(explorer)
     if retraining.evidence is not None and retraining.untested:
         why = (
-            "No model was trained again on random halves to see whether this ranking "
-            "holds; some were without whole groups."
+            "No model was retrained on random halves to see whether this ranking "
+            "holds; some were retrained without whole groups."
         )
     elif retraining.evidence is not None:
         why = (
-            "Other rankings of this collection were tested by retraining, this one "
-            "was not: it asks about a part, or was never scored for it."
+            "Retraining tested other rankings of this collection, not this one: it "
+            "asks about a region, or was never scored for that."
         )
     words = f":small[:material/science_off: {UNTESTED}]"
     return words, text(f"{why} See the page Evidence.")

@@ -73,7 +73,7 @@ def uploaded_query(explorer: Explorer, view: dict[str, str]) -> Query:
     if data is None:
         raise LookupError(
             "This image was uploaded in another visit or some images ago, and is "
-            "not kept; a link does not hold it. Upload it here again."
+            "not kept; links do not include it. Upload it here again."
         )
     return explorer.query_from_upload(data, known_label(explorer, view))
 

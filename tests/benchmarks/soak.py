@@ -35,7 +35,7 @@ LENSES = (
 )
 PAGES = ("", "", "", "measurements", "timesteps", "methods", "groups", "collections")
 GO = ("", "measurements", "timesteps", "methods", "map", "groups", "evidence")
-PRESETS = ("Influence or likeness", "Three measurements", "Structure or detail")
+PRESETS = ("Influence and similarity", "Three measurements", "Structure or detail")
 MOST_QUESTIONS = 6  # of one visit
 WAIT = 240  # seconds for one page
 

@@ -120,7 +120,7 @@ def seen(address: str, chromium: str) -> dict:
         page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
         page.on("websocket", lambda socket: hosts.add(socket.url.split("/")[2]))
         page.goto(f"{address}/?example=5&lenses=ekfac.loss~clip")
-        for strip in ("Made it more likely", "Most similar"):
+        for strip in ("Helped", "Most similar"):
             page.get_by_role("region", name=strip).get_by_role(
                 "button"
             ).first.wait_for()

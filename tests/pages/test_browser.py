@@ -84,7 +84,7 @@ def test_gallery_picture_fills_both_columns(page, address):
     gallery.nth(1).click()
     page.wait_for_url("**sample=*")
     playwright.expect(gallery.nth(1)).to_have_attribute("aria-pressed", "true")
-    for title in ("Made it more likely", "Most similar", "Least similar"):
+    for title in ("Helped", "Most similar", "Least similar"):
         playwright.expect(strip(page, title).first).to_be_visible()
         assert pictures_loaded(strip(page, title)), title
     chosen = page.url
@@ -103,7 +103,7 @@ def test_tile_opens_its_details_and_can_be_asked_about(page, address):
     dialog.get_by_role("button", name="Ask about this one").click()
     page.wait_for_url("**example=*")
     playwright.expect(page.get_by_text("Training image").first).to_be_visible()
-    playwright.expect(strip(page, "Made it more likely").first).to_be_visible()
+    playwright.expect(strip(page, "Helped").first).to_be_visible()
 
 
 def test_arrow_keys_move_through_a_strip(page, address):
@@ -131,12 +131,12 @@ def test_upload_is_answered(page, address):
     page.get_by_text("mine.png").wait_for()
     page.get_by_role("button", name="Ask about it").click()
     playwright.expect(page.get_by_text("Your image").first).to_be_visible()
-    playwright.expect(strip(page, "Made it more likely").first).to_be_visible()
+    playwright.expect(strip(page, "Helped").first).to_be_visible()
     assert pictures_loaded(strip(page, "Most similar"))
 
 
 def test_back_returns_to_what_was_asked_before(page, address):
-    """One step an image and one a page; then "Before" knows them all."""
+    """One step an image and one a page; then "History" knows them all."""
     page.goto(f"{address}?sample=0")
     gallery = strip(page, "Gallery")
     pressed = playwright.expect(page.locator('[aria-pressed="true"]').first)
@@ -157,9 +157,9 @@ def test_back_returns_to_what_was_asked_before(page, address):
         assert page.url == url
         picture = url.rpartition("=")[2]
         pressed.to_have_attribute("data-id", picture)
-    page.get_by_role("button", name="Before").click()
+    page.get_by_role("button", name="History").click()
     pictures = {"0", *(url.rpartition("=")[2] for url in asked)}
-    before = strip(page, "Asked before")
+    before = strip(page, "History")
     playwright.expect(before).to_have_count(len(pictures))
 
 
@@ -204,7 +204,7 @@ def open_page(page, name: str) -> None:
 
 
 FILLED = {  # a strip, or a table, that a page shows once it is answered
-    "Measurements": "Made it less likely",
+    "Measurements": "Worked against",
     "Timesteps": "The image forming out of noise",
     "Methods": "Agreement between lenses",
     "Map": None,
@@ -286,7 +286,7 @@ def assert_fits(page) -> None:
 def test_box_on_the_picture_asks_about_that_part(page, address):
     """A drag marks whole pixels, the link names them, and the columns answer."""
     page.goto(address)
-    strip(page, "Made it more likely").first.wait_for()
+    strip(page, "Helped").first.wait_for()
     bounds = page.locator(".ground img").bounding_box()
 
     def point(share):
@@ -300,8 +300,13 @@ def test_box_on_the_picture_asks_about_that_part(page, address):
     page.wait_for_url("**region=*")
     box = unquote(page.url.split("region=")[1].split("&")[0]).split(",")
     assert [int(side) for side in box] == [16, 16, 48, 48]  # of 64 pixels
-    playwright.expect(page.get_by_text("the marked part").first).to_be_visible()
-    playwright.expect(strip(page, "Made it more likely").first).to_be_visible()
+    playwright.expect(
+        page
+        .get_by_text("exact · region")
+        .or_(page.get_by_text("sketch · region"))
+        .first
+    ).to_be_visible()
+    playwright.expect(strip(page, "Helped").first).to_be_visible()
 
 
 def resting_box(page, place) -> dict:
@@ -344,7 +349,7 @@ def test_preset_changes_the_columns_and_the_link_brings_them_back(page, address)
     page.goto(address)
     page.get_by_text("Structure or detail", exact=True).click()
     page.wait_for_url("**lenses=*")
-    strips = page.get_by_role("region", name="Made it less likely")
+    strips = page.get_by_role("region", name="Worked against")
     playwright.expect(strips).to_have_count(2)
     page.goto(page.url)
     playwright.expect(strips).to_have_count(2)
@@ -359,7 +364,7 @@ def test_names_that_attack_are_read_as_text(page, hostile_collection):
     with running_app(hostile_collection) as server:
         address = server.address
         page.goto(f"{address}?sample=0")
-        tile = strip(page, "Made it more likely").first
+        tile = strip(page, "Helped").first
         tile.wait_for()
         names = page.locator(".tile .line").all_inner_texts()
         assert SCRIPT in names
@@ -488,7 +493,7 @@ KNOWN = {  # what is only on that page, and at its end or near
     "collections": "Whose art",
     "groups": "Against random groups",
 }
-STRIPS = 'section[aria-label="Made it more likely"] .tile'
+STRIPS = 'section[aria-label="Helped"] .tile'
 
 
 def test_nothing_jumps_once_the_first_answer_is_there(page, address):

@@ -66,15 +66,15 @@ def press(page, handle, key: str, times: int) -> None:  # noqa: F811
 
 
 def set_across(page) -> None:  # noqa: F811
-    press(page, opened(page, "Part of it").get_by_role("slider").nth(1), "ArrowLeft", 9)
+    press(page, opened(page, "Region").get_by_role("slider").nth(1), "ArrowLeft", 9)
 
 
 def set_down(page) -> None:  # noqa: F811
-    press(page, opened(page, "Part of it").get_by_role("slider").nth(3), "ArrowLeft", 9)
+    press(page, opened(page, "Region").get_by_role("slider").nth(3), "ArrowLeft", 9)
 
 
 def clear_region(page) -> None:  # noqa: F811
-    page.get_by_role("button", name="All of it").click()
+    page.get_by_role("button", name="Whole image").click()
 
 
 def set_words(page) -> None:  # noqa: F811
@@ -110,7 +110,7 @@ def set_levels(page) -> None:  # noqa: F811
 
 
 def clear_lenses(page) -> None:  # noqa: F811
-    page.get_by_text("Influence or likeness", exact=True).click()
+    page.get_by_text("Influence and similarity", exact=True).click()
 
 
 CONTROLS = {  # of the link's keys: what sets them in a popover, and what clears them

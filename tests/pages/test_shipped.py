@@ -160,4 +160,4 @@ def test_explore_opens_on_what_ships(name, monkeypatch):
         open_app(root, monkeypatch, "pages/explore.py", collection=name, sample="0")
     )
     assert not app.exception and not app.error
-    assert "How to read this" in words(app)
+    assert "A bar is the score" in words(app)

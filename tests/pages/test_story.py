@@ -6,11 +6,11 @@ from core.explorer.explorer import open_explorer
 from tests.pages.test_app import address, app_runs_first, open_app, words  # noqa: F401  (a fixture among them)
 
 TOLD = [  # page, the line's beginning, what the address then says
-    ("explore", "Pick an image", {"lenses": "ekfac.loss"}),
-    ("explore", "See what made it", {"lenses": "ekfac.loss"}),
+    ("explore", "Choose an image", {"lenses": "ekfac.loss"}),
+    ("explore", "See what helped", {"lenses": "ekfac.loss"}),
     ("explore", "Compare with similarity", {}),
-    ("explore", "Ask about a part", {"region": "16,16,48,48"}),
-    ("groups", "Leave one design house out", {}),
+    ("explore", "Ask about a region", {"region": "16,16,48,48"}),
+    ("groups", "Remove one design house", {}),
     ("evidence", "See how far to trust it", None),
     ("explore", "Take it with you", {}),
 ]

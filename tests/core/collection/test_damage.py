@@ -343,7 +343,7 @@ def test_the_app_says_it_and_shows_the_others(
     assert plain_path(path.name) in plain_path(words(app)) or pattern == POINTER
     assert plain_path(sentence) in plain_path(words(app)), words(app)
     other = wait_for_jobs(open_app(root, monkeypatch, collection="other", sample="0"))
-    assert not other.exception and "How to read this" in words(other)
+    assert not other.exception and "A bar is the score" in words(other)
     assert not failed and listing(root) == before
 
 

@@ -111,7 +111,7 @@ def test_scores_that_rank_nothing_have_no_trust(evidence):
 def test_the_sketch_of_a_method_that_was_tested_in_full_is_said_so(evidence):
     found = lens_trust(evidence, "kfac", "loss", source="sketch")
     assert found.lds == lens_trust(evidence, "kfac", "loss").lds
-    assert "Tested were scores from the full index." in found.meaning
+    assert "Tested with the full index." in found.meaning
     assert (
         "full index" not in lens_trust(evidence, "ekfac", "loss", source="sketch").note
     )
@@ -119,12 +119,12 @@ def test_the_sketch_of_a_method_that_was_tested_in_full_is_said_so(evidence):
 
 def test_the_words_carry_error_and_ceiling():
     found = Trust(0.2134, 0.0217, 0.04, 0.351, 20, 32, most=0.592)
-    assert found.words == "LDS of this lens here: 0.21 ± 0.02 (at most 0.59)"
+    assert found.words == "LDS 0.21 ± 0.02 (at most 0.59)"
     assert "reaches 0.35" in found.meaning and "can reach is 0.59." in found.meaning
     assert "on 32 random halves" in found.meaning and "20 samples" in found.meaning
-    assert "so few halves add 0.04" in found.meaning
+    assert "having only 32 halves adds 0.04" in found.meaning
     alone = Trust(-0.2134, float("nan"), float("nan"), float("nan"), 1, 32)
-    assert alone.words == "LDS of this lens here: −0.21"
+    assert alone.words == "LDS −0.21"
     assert "standard error" not in alone.meaning and "can reach" not in alone.meaning
 
 
@@ -144,9 +144,9 @@ def test_sizes_are_the_slope_of_what_was_measured(evidence):
     slope = np.linalg.lstsq(x.reshape(-1, 1), y.ravel(), rcond=None)[0][0]
     found = lens_trust(evidence, "ekfac", "loss")
     assert found.size == pytest.approx(slope)
-    assert f"sizes × {slope:.2g}" in found.words
-    assert f"{slope:.2g} times those predicted" in found.meaning
-    assert "sizes" not in lens_trust(evidence, "clip", "loss").words
+    assert f"actual changes are {slope:.2g}" in found.words
+    assert f"{slope:.2g} of predicted: trust" in found.meaning
+    assert "actual" not in lens_trust(evidence, "clip", "loss").words
 
 
 def test_a_few_halves_are_no_test():
@@ -160,8 +160,12 @@ def test_what_a_size_is_worth_is_said_of_influence_alone(evidence):
     """Tested or not; an attribution predicts no size."""
     found = lens_trust(evidence, "ekfac", "loss")
     said = size_note(Lens(), found)
-    assert f"{found.size:.2g} times the change" in said and "not the size" in said
-    assert "not tested by retraining" in size_note(Lens(), None)
+    order = "trust the order more than the size"
+    assert said == (f"T{order[1:]}: actual changes are {found.size:.2g} of predicted.")
+    untested = size_note(Lens(), None)
+    assert untested == f"Retraining has not tested this collection yet: {order}."
+    groups = size_note(Lens(), None, groups=True)
+    assert groups == f"Retraining has tested whole groups only: {order}."
     assert size_note(Lens("clip"), None) == size_note(Lens("relatif"), found) == ""
 
 
@@ -171,15 +175,13 @@ def test_agreement_is_what_a_visitor_gets_with_all_noise_new():
     tested = {**quality, "exact_again": 0.887, "sketch_again": 0.714}
     lens = Lens()
     assert reliability(tested, lens, "exact") == (
-        "Tested on the gallery: asked again with all noise new, its order agrees to "
-        "0.89 (Spearman)."
+        "Repeatable: a second run with fresh noise gives nearly the same order (0.89)."
     )
     assert reliability(tested, lens, "sketch") == (
-        "Tested on the gallery: asked again with all noise new, its order agrees to "
-        "0.71; the sketch agrees with the exact order to 0.87 (Spearman)."
+        "Repeatable: a second run with fresh noise gives a similar order (0.71); exact "
+        "scores give nearly the same order (0.87)."
     )
     assert reliability(quality, lens, "exact") == (
-        "Tested on the gallery: with other draws of the training gradients, its order "
-        "agrees to 0.92 (Spearman)."
+        "Repeatable: fresh training gradients give nearly the same order (0.92)."
     )
     assert reliability({}, lens, "exact") == ""

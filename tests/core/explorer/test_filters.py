@@ -108,4 +108,4 @@ def test_an_empty_search_is_said_in_every_strip():
     one = filters.Matches(np.array([True, False]), "first", "")
     against = reading.strips(answer, 5, one)[-1]
     assert not len(against.positions)
-    assert against.empty == "No image that you search made it less likely."
+    assert against.empty == "No image that you search worked against it."

@@ -98,7 +98,7 @@ def test_report_shows_every_strip_with_its_scores_and_credits(tiny_explorer):
         tiny_explorer.fingerprint,
         reproduce.image_hash(tiny_explorer.query_from_gallery(0)),
         tiny_explorer.provenance["versions"]["torch"],
-        "not tested by retraining",
+        "Untested",
         "Noise levels",
     ):
         assert facts in page.text

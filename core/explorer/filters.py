@@ -1,8 +1,9 @@
 """Which training images a search leaves, and what to say where none is left.
 
-A search is words, matched by CLIP, and facets: values of metadata columns. An image
-has to be among those nearest to the words, and to have one of the wanted values in
-every column where some are wanted. Knows neither models nor pages.
+A search is words and facets: values of metadata columns. An image has to match the
+words, by its name and labels (`core.explorer.named`) or, where no image does, as one of
+those that CLIP finds nearest; and to have one of the wanted values in every column
+where some are wanted. Knows neither models nor pages.
 """
 
 from collections.abc import Iterable
@@ -73,7 +74,11 @@ def write_facets(facets: Facets) -> str:
 
 
 def search(
-    table: pd.DataFrame, facets: Facets, words: str, nearest: Iterable[int]
+    table: pd.DataFrame,
+    facets: Facets,
+    words: str,
+    matching: Iterable[int],
+    by_name: bool = False,
 ) -> Matches:
     """Return the images that are left.
 
@@ -81,7 +86,8 @@ def search(
         table: Metadata, indexed by example id.
         facets: What is wanted of it; empty wants nothing.
         words: What is searched for; "" for nothing.
-        nearest: Example ids of the images nearest to the words.
+        matching: Example ids of the images that match the words.
+        by_name: Whether they do by name or label, otherwise by CLIP.
     """
     members = np.ones(len(table), dtype=bool)
     for column, values in facets.items():
@@ -91,11 +97,17 @@ def search(
     empty = f"No image is all of ‘{named}’. Leave one of these out."
     conditions = [named] if named else []
     if words:
-        near = table.index.isin(list(nearest))
-        members &= near
-        empty = (
-            f"No image{of} matches “{words}”: none is among the {near.sum():,} that "
-            "CLIP finds nearest to these words. Try other words, or fewer conditions."
+        match = table.index.isin(list(matching))
+        members &= match
+        why = (
+            f"none is among the {match.sum():,} that CLIP finds nearest to these words"
         )
-        conditions.append(f"nearest to “{words}”")
+        if by_name:
+            why = f"the {match.sum():,} that do by name or label are others"
+        empty = (
+            f"No image{of} matches “{words}”: {why}. Try other words, or fewer "
+            "conditions."
+        )
+        how = "“{}” in name or label" if by_name else "nearest to “{}” by CLIP"
+        conditions.append(how.format(words))
     return Matches(members, ", ".join(conditions), empty)

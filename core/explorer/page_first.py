@@ -133,8 +133,8 @@ def _is_heavy(name: str) -> bool:
 def _holds_only_heavy_modules() -> bool:
     """Return whether no page may wait for a module that this thread is importing.
 
-    Those in `core` that import heavy ones are not a page's, as `tests/test_layers.py` has
-    it.
+    Those in `core` that import heavy ones are not a page's, as `tests/test_layers.py`
+    has it.
     """
     frame = sys._getframe()
     while frame := frame.f_back:

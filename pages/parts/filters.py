@@ -31,8 +31,8 @@ def find(explorer: Explorer, place: DeltaGenerator) -> Matches | None:
     with place.popover(
         "Search",
         icon=":material/search:",
-        help="Show only training images that match words, or have certain labels; "
-        "ranks stay those among all images",
+        help="Show only training images that match words or labels; ranks stay among "
+        "all images",
     ):
         show_controls(explorer, facets, words)
     matches = found_images(explorer, facets, words) if words or facets else None
@@ -87,24 +87,26 @@ def found_images(
     explorer: Explorer, facets: filters.Facets, words: str
 ) -> Matches | None:
     """Return what a search leaves; say it where words cannot be searched for."""
-    nearest, count = [], filters.num_nearest(explorer.num_examples)
-    if words:
+    matching = pickers.named(explorer.fingerprint, words, False, explorer)
+    by_name = bool(matching)
+    count = filters.num_nearest(explorer.num_examples)
+    if words and not by_name:
         try:
-            nearest = pickers.search(explorer.fingerprint, words, count, explorer)
+            matching = pickers.search(explorer.fingerprint, words, count, explorer)
         except (LookupError, ValueError) as error:
             st.info(sentence(error))
             return None
-    return filters.search(explorer.examples.table, facets, words, nearest)
+    return filters.search(explorer.examples.table, facets, words, matching, by_name)
 
 
 def show_controls(explorer: Explorer, facets: filters.Facets, words: str) -> None:
     """Show the words and one choice of values per column."""
     st.text_input(
-        "What it shows",
+        "Words",
         max_chars=100,
         placeholder="for instance: cat",
-        help=f"The {filters.num_nearest(explorer.num_examples)} training images that "
-        "CLIP finds nearest to the words",
+        help="Images with these words in name or label. If there is none, the "
+        f"{filters.num_nearest(explorer.num_examples)} that CLIP finds nearest",
         **tie(
             "filter_words",
             words,

@@ -6,6 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from core.config import SAMPLERS
+from core.explorer import groups
+from core.explorer import named as names
 from core.explorer.explorer import Explorer
 from core.explorer.first_image import CLEAREST
 from core.files import images
@@ -15,6 +17,7 @@ from pages.parts.link import ORIGINS, ask_about, ask_next
 from pages.parts.views import GUIDANCE, MAX_SEED, STEPS
 from pages.parts.words import column_name, column_word, sentence, text
 
+MOST_FOUND = 24  # training images that a search shows
 SMALL = 128  # pixels of the side of images whose white ground is cleaned in the gallery
 
 
@@ -226,14 +229,18 @@ def pick_training_image(explorer: Explorer, view: dict[str, str]) -> None:
         st.caption("See which training images helped another one.")
         return
     examples = find_examples(explorer, words)
-    if not examples:
+    if not examples[0]:
         st.info(f"Nothing found for “{text(words)}”. Try other words or a number.")
         return
+    found, by_name = examples
+    how = "with these words in name or label" if by_name else "nearest by CLIP"
+    if link.number(words) is None:
+        st.caption(f"{len(found)} {how}")
     strip = {
         "title": "Found",
         "tone": "neutral",
         "empty": "",
-        "tiles": [components.example_tile(explorer, example) for example in examples],
+        "tiles": [components.example_tile(explorer, example) for example in found],
     }
     components.tiles(
         [strip],
@@ -245,16 +252,33 @@ def pick_training_image(explorer: Explorer, view: dict[str, str]) -> None:
     )
 
 
-def find_examples(explorer: Explorer, words: str) -> list[int]:
-    """Return the training images for some words, or the one with that number."""
+def find_examples(explorer: Explorer, words: str) -> tuple[list[int], bool]:
+    """Return the training images for some words, or the one with that number.
+
+    Also whether names and labels found them: whole words first, then parts of words;
+    CLIP is asked where no image is called so.
+    """
     example = link.number(words)
     if example is not None:
-        return [example] if example in explorer.examples.table.index else []
+        return [example] if example in explorer.examples.table.index else [], True
+    whole = named(explorer.fingerprint, words, False, explorer)
+    parts = named(explorer.fingerprint, words, True, explorer)
+    if parts:
+        return list(dict.fromkeys([*whole, *parts]))[:MOST_FOUND], True
     try:
-        return search(explorer.fingerprint, words, 24, explorer)
+        return search(explorer.fingerprint, words, MOST_FOUND, explorer), False
     except (LookupError, ValueError) as error:
         st.info(sentence(error))
-        return []
+        return [], False
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def named(collection: str, words: str, parts: bool, _explorer: Explorer) -> list[int]:
+    """Return the training images that are called by words; keyed by values."""
+    table = _explorer.examples.table
+    columns = {*_explorer.examples.caption_columns, *_explorer.classes.columns}
+    columns |= set(groups.facets(table))
+    return table.index[names.named(table, sorted(columns), words, parts)].tolist()
 
 
 @st.cache_data(max_entries=256, show_spinner="Searching")

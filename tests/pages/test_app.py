@@ -386,6 +386,20 @@ def test_generate_form_writes_the_link(tiny_collection, monkeypatch):
     assert asked.items() <= address(app).items()
 
 
+def test_words_search_names_first_and_say_so(monkeypatch):
+    """All dogs for "dogs", on strips and among the training images; without a model."""
+    monkeypatch.setattr(Explorer, "search", None)  # CLIP is not asked
+    root = DATA_DIR / "collections"
+    app = open_app(root, monkeypatch, collection="glyphs", words="dogs")
+    names = open_explorer("glyphs").examples.table["name"]
+    dogs = names[names.str.contains(r"\bdog\b")].index
+    assert f"**{len(dogs)} of 2,181** · “dogs” in name or label" in plain(app)
+    app.segmented_control(key="origin").set_value("example").run()
+    app.text_input(key="search").set_value("dog").run()
+    assert f"{len(dogs)} with these words in name or label" in words(app)
+    assert {tile["id"] for tile in shown_tiles(app, "found")} == set(dogs)
+
+
 def test_search_by_number_finds_the_training_picture(tiny_collection, monkeypatch):
     app = open_app(tiny_collection, monkeypatch)
     app.segmented_control(key="origin").set_value("example").run()

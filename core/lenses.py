@@ -236,6 +236,13 @@ def check_region(region: tuple[int, int, int, int] | None, image_size: int) -> N
         )
 
 
+def in_cells(box: tuple[int, int, int, int], cell: int) -> tuple[int, int, int, int]:
+    """Return the box of all cells that a box touches, of a side in pixels."""
+    x0, y0, x1, y1 = box
+    low, high = (x0 // cell, y0 // cell), (-(-x1 // cell), -(-y1 // cell))
+    return tuple(cell * side for side in (*low, *high))
+
+
 def parse_timesteps(text: str) -> tuple[int, int]:
     """Return the range that "a:b" names; other text raises a ValueError."""
     return _whole_numbers(

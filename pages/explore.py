@@ -31,10 +31,12 @@ def show_columns(
         first = report.leading(done)
         st.markdown(f"## {text(report.first_sentence(explorer, first))}")
         lens_meta.show_tested(explorer, first)
-    clicks = []
+    clicks, in_region = [], chosen.region is not None
     for place, column in enumerate(st.columns(len(lenses))):
         with column.container(border=True, height="stretch"):
-            clicks.append(show_column(explorer, lenses, answers, place, among))
+            clicks.append(
+                show_column(explorer, lenses, answers, place, among, in_region)
+            )
     if done:
         st.caption(lens_views.LEGEND)
         show_summaries(explorer, done)
@@ -48,6 +50,7 @@ def show_column(
     answers: list[Answer | None],
     place: int,
     among: Matches | None,
+    in_region: bool,
 ) -> int | None:
     """Show one lens and its answer; return the image that was clicked."""
     answer = answers[place]
@@ -59,7 +62,7 @@ def show_column(
             if seen is not None:
                 lens_meta.show_how(explorer, seen, place, len(lenses) > 2)
         if seen is not None:
-            lens_meta.show_meta(seen)
+            lens_meta.show_meta(seen, in_region)
     if answer is None:
         show_early(explorer, early, place, among)
         return None

@@ -19,7 +19,8 @@ from core.evidence.stored import Evidence, evidence_folder, evidence_of
 from core.explorer import groups, layout
 from core.explorer.first_image import FirstImage, clearest_first, first_image
 from core.explorer.resemblance import Resemblance, resemblance
-from core.lenses import Lens, stored_key
+from core.lenses import Lens, lens_title, stored_key
+from core.methods import METHODS
 from core.scores.error_files import StoredErrors
 
 
@@ -88,6 +89,27 @@ class Facts:
         # The images that the model finds most natural come first.
         losses = self._collection.values(stored_key(Lens()))
         return table.loc[sorted(table.index, key=lambda i: (losses.get(i, 0.0), i))]
+
+    @property
+    def clip_title(self) -> str:
+        """What the CLIP that compares images is called: a small one says so."""
+        name = (self.provenance["clip"] or {}).get("name", "")
+        small = name.startswith("Glyphs CLIP")  # `core.engine.clip.GLYPHS_CLIP_NAME`
+        return "CLIP (small, trained on emoji)" if small else METHODS["clip"].title
+
+    def titled(self, lens: Lens) -> str:
+        """Return the name of a lens, as `lens_title` but for the collection's CLIP."""
+        return self.clip_title if lens.method == "clip" else lens_title(lens)
+
+    @property
+    def cell(self) -> int:
+        """The side in pixels of the squares that a region is measured in.
+
+        1 for a model of pixels; of an autoencoder made elsewhere the usual 8.
+        """
+        model = self.provenance["settings"]["model"]
+        sides = {"none": 1, "patch": model["patch_size"]}
+        return sides.get(model["autoencoder"], 8)
 
     def close(self) -> None:
         """Close the collection's file."""

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 import pandas as pd
 
+NAMES = "name or label"  # how words match, if not by CLIP
 MOST_NEAREST = 50  # images that match some words
 
 Facets = dict[str, tuple[str, ...]]  # metadata column -> the values that are wanted
@@ -78,7 +79,7 @@ def search(
     facets: Facets,
     words: str,
     matching: Iterable[int],
-    by_name: bool = False,
+    by: str = NAMES,
 ) -> Matches:
     """Return the images that are left.
 
@@ -87,7 +88,7 @@ def search(
         facets: What is wanted of it; empty wants nothing.
         words: What is searched for; "" for nothing.
         matching: Example ids of the images that match the words.
-        by_name: Whether they do by name or label, otherwise by CLIP.
+        by: `NAMES`, or what the CLIP that found them is called.
     """
     members = np.ones(len(table), dtype=bool)
     for column, values in facets.items():
@@ -99,15 +100,13 @@ def search(
     if words:
         match = table.index.isin(list(matching))
         members &= match
-        why = (
-            f"none is among the {match.sum():,} that CLIP finds nearest to these words"
-        )
-        if by_name:
+        why = f"none is among the {match.sum():,} nearest to these words by {by}"
+        if by == NAMES:
             why = f"the {match.sum():,} that do by name or label are others"
         empty = (
             f"No image{of} matches “{words}”: {why}. Try other words, or fewer "
             "conditions."
         )
-        how = "“{}” in name or label" if by_name else "nearest to “{}” by CLIP"
-        conditions.append(how.format(words))
+        nearest = f"nearest to “{words}” by {by}"
+        conditions.append(f"“{words}” in {NAMES}" if by == NAMES else nearest)
     return Matches(members, ", ".join(conditions), empty)

@@ -13,7 +13,6 @@ from core.answers import Answer, Query
 from core.explorer.explorer import Explorer
 from core.files import images
 from core.files.texts import one_line, shortened
-from core.lenses import lens_title
 from core.report import reading
 from core.report.report import first_sentence
 
@@ -49,7 +48,7 @@ def card(explorer: Explorer, query: Query, answer: Answer, font: Path) -> bytes:
     )
     left = MARGIN + SAMPLE + 44
     strip = reading.strips(answer, 2 * COLUMNS)[0]
-    title = f"{strip.title} · {lens_title(answer.lens)}"
+    title = f"{strip.title} · {explorer.titled(answer.lens)}"
     unit = reading.scale(answer).unit
     title += f" ({unit})" if unit else ""
     pen.wrap(title, (left, 34), 21, ACCENT, SIZE[0] - left - MARGIN, 1, bold=True)

@@ -167,12 +167,19 @@ def strengths(answer: Answer) -> np.ndarray:
     return sizes / most if most > 0 else np.zeros(len(sizes))
 
 
-def short_note(answer: Answer) -> str:
-    """Return what an answer's strips show in a few words: one line above them."""
+def short_note(answer: Answer, in_region: bool = False) -> str:
+    """Return what an answer's strips show in a few words: one line above them.
+
+    Args:
+        answer: The answer.
+        in_region: Whether a region is asked about, which a similarity ignores.
+    """
     lens = answer.lens
     parts = [SHORT_KINDS[lens.kind]]
     if lens.kind != "similarity":
         parts.append(answer.source)
+    elif in_region:
+        parts.append("compares the whole image")
     if lens.region is not None:
         parts.append("region")
     if answer.lens.num_draws < QUERY_DRAWS and answer.note.startswith("first "):
@@ -191,7 +198,7 @@ def answer_note(answer: Answer, with_value: bool = True) -> str:
     if with_value and np.isfinite(answer.value):
         parts.append(f"now {plain(answer.value)}")
     if lens.kind != "similarity":
-        parts.append(SOURCES.get(answer.source, answer.source))
+        parts.append(answer.source)
     if lens.region is not None:
         parts.append("region")
     return " · ".join(part for part in (*parts, answer.note) if part)
@@ -201,7 +208,10 @@ def standing(answer: Answer, example: int) -> str:
     """Return the score and the rank of a training image under a lens, in words."""
     position = int(np.flatnonzero(answer.example_ids == example)[0])
     rank = f"rank {answer.ranks()[position]:,} of {len(answer.scores):,}"
-    return f"{printed_score(answer, position)} · {rank}"
+    parts = [printed_score(answer, position), rank]
+    if not is_similarity(answer.lens):
+        parts.append(answer.source)
+    return " · ".join(parts)
 
 
 def printed_score(answer: Answer, position: int) -> str:
@@ -244,15 +254,16 @@ def coverage_table(coverage: dict) -> pd.DataFrame:
     ])
 
 
-def sentence(answer: Answer, name: str) -> str:
+def sentence(answer: Answer, name: str, title: str = "") -> str:
     """Return what an answer says first, in plain words and without a number.
 
     Args:
         answer: The answer whose most influential image is meant.
         name: What to call that image.
+        title: What to call the method, if not by its own title.
     """
     position = int(answer.top(1)[0])
-    lens, title = answer.lens, METHODS[answer.lens.method].title
+    lens, title = answer.lens, title or METHODS[answer.lens.method].title
     if is_similarity(lens):
         return f"By {title}, {name} looks most like this image."
     asked = _asked(lens)

@@ -18,7 +18,6 @@ from core.evidence.trust import UNTESTED, Trust, reliability, size_note
 from core.explorer.explorer import Explorer
 from core.files import images
 from core.files.texts import minus, one_line, shortened
-from core.lenses import lens_title
 from core.measurements import MEASUREMENTS
 from core.methods import METHODS, has_timesteps, measures
 from core.report import comparison, reading, reproduce
@@ -86,7 +85,7 @@ def html_report(
         errors=CAUSES_OF_ERROR,
         left_out=left_out and _left_out(answers[0], left_out),
         shares=_shares(explorer, answers),
-        agreement=_agreement(answers),
+        agreement=_agreement(explorer, answers),
         credits=_credits(explorer, query, shown),
         commands=[reproduce.command(explorer.name, query, a.lens) for a in answers],
         is_upload=query.kind == "upload",
@@ -162,7 +161,8 @@ def _drawn_by(query: Query) -> dict:
 def first_sentence(explorer: Explorer, answer: Answer) -> str:
     """Return what an answer says first, its first image called by name."""
     example = int(answer.example_ids[answer.top(1)[0]])
-    return reading.sentence(answer, called(explorer, example))
+    by = explorer.titled(answer.lens) if answer.lens.method == "clip" else ""
+    return reading.sentence(answer, called(explorer, example), by)
 
 
 def called(explorer: Explorer, example: int) -> str:
@@ -198,13 +198,13 @@ def _lens(explorer: Explorer, query: Query, part: Part, answers: list[Answer]) -
     """Return a lens with its strips, its test and its settings."""
     answer = part.answer
     others = [
-        (lens_title(other.lens), reading.marks(other, STRIP))
+        (explorer.titled(other.lens), reading.marks(other, STRIP))
         for other in answers
         if other is not answer
     ]
     quality = explorer.provenance.get("quality") or {}
     return {
-        "title": lens_title(answer.lens),
+        "title": explorer.titled(answer.lens),
         "note": reading.answer_note(answer, with_value=False),
         "unit": reading.scale(answer).unit,
         "trust": part.trust.words if part.trust else UNTESTED,
@@ -327,12 +327,12 @@ def _shares(explorer: Explorer, answers: list[Answer]) -> list[dict]:
         ]
         if rows:
             name = one_line(column).replace("_", " ")
-            title = lens_title(answer.lens)
+            title = explorer.titled(answer.lens)
             tables.append({"column": name, "lens": title, "rows": rows})
     return tables
 
 
-def _agreement(answers: list[Answer]) -> list[dict]:
+def _agreement(explorer: Explorer, answers: list[Answer]) -> list[dict]:
     """Return how far each pair of lenses names the same images."""
     pairs = []
     for place, first in enumerate(answers):
@@ -342,8 +342,8 @@ def _agreement(answers: list[Answer]) -> list[dict]:
                 for name, compare in comparison.COMPARISONS.items()
             }
             pairs.append({
-                "first": lens_title(first.lens),
-                "second": lens_title(second.lens),
+                "first": explorer.titled(first.lens),
+                "second": explorer.titled(second.lens),
                 "ten": f"{compared['First 10']:.0f} of 10",
                 "order": minus(f"{compared['Whole order']:+.2f}"),
             })

@@ -130,6 +130,7 @@ def region(
     size: tuple[int, int],
     box: tuple[int, int, int, int] | None,
     key: str,
+    cell: int,
     on_draw: Callable[[], None],
 ) -> None:
     """Show an image on which a box can be drawn.
@@ -140,6 +141,7 @@ def region(
         size: Its width and height in its own pixels, which the box counts in.
         box: Left, top, right, bottom of the box there is, or None.
         key: The component's key; the drawn box is `st.session_state[key].drawn`.
+        cell: The side in pixels of the cells that a drawn box is made of.
         on_draw: Called before the page runs again after a box was drawn.
     """
     _mount_region(
@@ -150,6 +152,7 @@ def region(
             "size": list(size),
             "shown": shown_width(size[0]),
             "box": box,
+            "cell": cell,
         },
         on_drawn_change=on_draw,
     )

@@ -96,7 +96,8 @@ def found_images(
         except (LookupError, ValueError) as error:
             st.info(sentence(error))
             return None
-    return filters.search(explorer.examples.table, facets, words, matching, by_name)
+    by = filters.NAMES if by_name else explorer.clip_title
+    return filters.search(explorer.examples.table, facets, words, matching, by)
 
 
 def show_controls(explorer: Explorer, facets: filters.Facets, words: str) -> None:

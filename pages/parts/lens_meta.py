@@ -40,9 +40,9 @@ def show_facts(explorer: Explorer, answer: Answer) -> None:
     st.markdown(f"{words}  \n{meaning}")
 
 
-def show_meta(answer: Answer) -> None:
+def show_meta(answer: Answer, in_region: bool) -> None:
     """Show in one line what an answer's strips hold."""
-    st.caption(text(reading.short_note(answer)))
+    st.caption(text(reading.short_note(answer, in_region)))
 
 
 def show_tested(explorer: Explorer, answer: Answer) -> None:

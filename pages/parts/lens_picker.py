@@ -197,7 +197,9 @@ def ready_methods(explorer: Explorer) -> list[str]:
 def show_controls(explorer: Explorer, lenses: list[Lens], place: int) -> None:
     """Show a column's title, which opens its controls."""
     lens = lenses[place]
-    name = lens_title(lens) if len(lenses) < 3 else short_titles(lenses)[place]
+    name = explorer.titled(lens)
+    if len(lenses) > 2 and lens.method != "clip":
+        name = short_titles(lenses)[place]
     with st.popover(
         f"**{text(name)}**",
         type="tertiary",
@@ -220,7 +222,7 @@ def show_controls(explorer: Explorer, lenses: list[Lens], place: int) -> None:
 def show_first(explorer: Explorer, lenses: list[Lens]) -> None:
     """Show the lens of the first column, for a page that asks with that one only."""
     with st.popover(
-        f"**{text(lens_title(lenses[0]))}**",
+        f"**{text(explorer.titled(lenses[0]))}**",
         type="tertiary",
         help="Change the method, the measurement or the noise levels; they are those "
         "of the first column on Explore",

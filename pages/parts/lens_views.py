@@ -173,7 +173,9 @@ class Seen:
         for lens, ranks in marks:
             if example in ranks:
                 tile.setdefault("mark", f"#{ranks[example]}")
-                lines.append(f"rank {ranks[example]} under {lens_title(lens)}")
+                lines.append(
+                    f"rank {ranks[example]} under {self.explorer.titled(lens)}"
+                )
         return tile | {
             "alt": ", ".join(lines),
             "rank": reading.rank_words(rank, len(answer.scores), tone),
@@ -268,7 +270,7 @@ def show_detail(
     for answer in answers:
         tested, _ = trust.mark(explorer, answer.lens, answer.source)
         st.markdown(
-            f"**{text(lens_title(answer.lens))}** · "
+            f"**{text(explorer.titled(answer.lens))}** · "
             f":gray[{text(reading.standing(answer, example))}]  \n:gray[{tested}]"
         )
         st.caption(text(reading.error_note(answer)))

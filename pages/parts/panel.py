@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from core.explorer.explorer import Explorer, Query
 from core.files import images
-from core.lenses import check_region, parse_region
+from core.lenses import check_region, in_cells, parse_region
 from pages.parts import components, link, pickers, shared
 from pages.parts.link import ask_about, change_view
 from pages.parts.ties import tie
@@ -50,7 +50,7 @@ def show_panel(explorer: Explorer) -> Chosen:
     with right:
         try:
             query = find_query(explorer, view)
-            region = find_region(query, view)
+            region = find_region(explorer, query, view)
         except (LookupError, ValueError) as error:
             st.info(sentence(error))
             st.stop()
@@ -63,17 +63,18 @@ def show_panel(explorer: Explorer) -> Chosen:
 
 
 def find_region(
-    query: Query | None, view: dict[str, str]
+    explorer: Explorer, query: Query | None, view: dict[str, str]
 ) -> tuple[int, int, int, int] | None:
     """Return the region that a view names, None for the whole image.
 
-    A `ValueError` holds the sentence to show where it is not a region.
+    It is the box of all cells that the named one touches: those are measured. A
+    `ValueError` holds the sentence to show where it is not a region.
     """
     if query is None or "region" not in view:
         return None
     region = parse_region(view["region"])
     check_region(region, query.pixels.shape[-1])
-    return region
+    return in_cells(region, explorer.cell)
 
 
 def show_sample(
@@ -87,6 +88,7 @@ def show_sample(
         (width, height),
         region,
         "sample_region",
+        explorer.cell,
         on_draw=lambda: set_region(st.session_state.sample_region.drawn),
     )
     title, *rest = query.description.split(" · ")
@@ -94,7 +96,7 @@ def show_sample(
         rest.append(f"guidance {query.drawing.guidance_scale:g}")
     heading(title, " · ".join(rest))
     with st.container(horizontal=True, vertical_alignment="center"):
-        show_region_controls((width, height), region)
+        show_region_controls((width, height), explorer.cell, region)
         show_history(query)
         show_link()
     if not query.drawn:
@@ -109,7 +111,7 @@ def set_region(box: list[int] | None) -> None:
 
 
 def show_region_controls(
-    size: tuple[int, int], region: tuple[int, int, int, int] | None
+    size: tuple[int, int], cell: int, region: tuple[int, int, int, int] | None
 ) -> None:
     """Show which region of the image is asked about, with sliders to change it."""
     width, height = size
@@ -124,6 +126,7 @@ def show_region_controls(
             "Left to right",
             0,
             width,
+            step=cell,
             help="Columns of pixels in the region",
             **tie("across", (x0, x1), lambda xs: take_box(size, xs, (y0, y1))),
         )
@@ -131,6 +134,7 @@ def show_region_controls(
             "Top to bottom",
             0,
             height,
+            step=cell,
             help="Rows of pixels in the region",
             **tie("down", (y0, y1), lambda ys: take_box(size, (x0, x1), ys)),
         )

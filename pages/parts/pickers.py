@@ -88,7 +88,8 @@ def opening_rule(explorer: Explorer) -> str:
     names = [column_word(explorer.name, name) for name in explorer.classes.columns]
     return text(
         "First opens the image whose ten most influential images match its "
-        f"{listed(names)} more often than CLIP’s ten, by the largest margin: "
+        f"{listed(names)} more often than the ten nearest by {explorer.clip_title}, "
+        "by the largest margin: "
         f"{first.influence:.0%} against {first.similarity:.0%}."
     )
 
@@ -233,7 +234,11 @@ def pick_training_image(explorer: Explorer, view: dict[str, str]) -> None:
         st.info(f"Nothing found for “{text(words)}”. Try other words or a number.")
         return
     found, by_name = examples
-    how = "with these words in name or label" if by_name else "nearest by CLIP"
+    how = (
+        "with these words in name or label"
+        if by_name
+        else f"nearest by {explorer.clip_title}"
+    )
     if link.number(words) is None:
         st.caption(f"{len(found)} {how}")
     strip = {

@@ -15,16 +15,22 @@ function place(node, box, size) {
   node.style.height = `${(100 * (y1 - y0)) / size[1]}%`;
 }
 
-// The whole pixels that a drag between two points covers, at least one.
-function covered(from, to, size) {
+// The whole cells, in pixels, that a drag between two points covers, at least one.
+function covered(from, to, size, cell) {
   const box = [];
   for (const axis of [0, 1]) {
-    const low = Math.floor(Math.min(from[axis], to[axis]) * size[axis]);
-    const high = Math.ceil(Math.max(from[axis], to[axis]) * size[axis]);
-    box[axis] = Math.max(0, Math.min(low, size[axis] - 1));
-    box[axis + 2] = Math.min(size[axis], Math.max(high, box[axis] + 1));
+    const low = Math.floor((Math.min(from[axis], to[axis]) * size[axis]) / cell) * cell;
+    const high = Math.ceil((Math.max(from[axis], to[axis]) * size[axis]) / cell) * cell;
+    box[axis] = Math.max(0, Math.min(low, size[axis] - cell));
+    box[axis + 2] = Math.min(size[axis], Math.max(high, box[axis] + cell));
   }
   return box;
+}
+
+// Whether a drag is longer than a trembling click, in pixels of the screen.
+function meant(from, to, bounds) {
+  return Math.abs(to[0] - from[0]) * bounds.width > 8
+    && Math.abs(to[1] - from[1]) * bounds.height > 8;
 }
 
 export default function (component) {
@@ -63,14 +69,16 @@ export default function (component) {
   ground.onpointermove = (event) => {
     if (!start) return;
     box.hidden = false;
-    place(box, covered(start, point(event), data.size), data.size);
+    place(box, covered(start, point(event), data.size, data.cell), data.size);
   };
   ground.onpointerup = (event) => {
     if (!start) return;
-    const drawn = covered(start, point(event), data.size);
+    const end = point(event);
+    const drawn = covered(start, end, data.size, data.cell);
+    const isDrag = meant(start, end, image.getBoundingClientRect());
     start = null;
     // A click without a drag means nothing.
-    if (drawn[2] - drawn[0] < 3 || drawn[3] - drawn[1] < 3) {
+    if (!isDrag) {
       box.hidden = !data.box;
       if (data.box) place(box, data.box, data.size);
       return;

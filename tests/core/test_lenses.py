@@ -14,6 +14,7 @@ from core.lenses import (
     Lens,
     check_bands,
     check_lens,
+    in_cells,
     lens_notes,
     parse_region,
     parse_timesteps,
@@ -131,3 +132,19 @@ def test_scoring_and_engine_name_no_method():
 def test_lenses_load_without_torch():
     code = "import sys, core.lenses; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("cell", [1, 4, 8])
+def test_a_box_in_cells_is_what_the_mask_of_it_covers(cell):
+    """The same as that of all cells with a pixel in the box, one by one."""
+    for box in ((0, 0, 1, 1), (3, 5, 9, 17), (8, 8, 16, 16), (31, 0, 32, 32)):
+        x0, y0, x1, y1 = box
+        across = [x // cell for x in range(x0, x1)]
+        down = [y // cell for y in range(y0, y1)]
+        expected = (
+            min(across) * cell,
+            min(down) * cell,
+            (max(across) + 1) * cell,
+            (max(down) + 1) * cell,
+        )
+        assert in_cells(box, cell) == expected

@@ -34,6 +34,7 @@ from core.explorer import resemblance
 from core.explorer.explorer import Explorer, open_explorer
 from core.explorer.resemblance import LIMIT
 from core.lenses import Lens
+from core.measure.region import pixels_per_cell
 from core.methods import METHODS, has_timesteps
 from core.report import reading
 from pages.parts import lens_picker, waiting
@@ -229,7 +230,7 @@ def test_gallery_begins_with_the_clearest_and_shows_all_on_demand(monkeypatch):
     order, first = explorer.gallery_order, explorer.first_image
     assert [tile["id"] for tile in shown_tiles(app, "gallery")] == order[:24]
     assert address(app)["sample"] == str(first.sample)
-    assert "match its design house and subject more often than CLIP" in words(app)
+    assert "match its design house and subject more often than the ten" in words(app)
     assert f"{first.influence:.0%} against {first.similarity:.0%}" in words(app)
     next(b for b in app.button if b.label == "All 64").click().run()
     assert [tile["id"] for tile in shown_tiles(app, "gallery")] == order
@@ -327,14 +328,28 @@ def test_preset_sets_the_columns_and_the_link(tiny_collection, monkeypatch):
     assert address(app)["lenses"] == "pixel"
 
 
-def test_sliders_choose_a_part_of_the_picture(tiny_collection, monkeypatch):
-    """The keyboard's way to draw a box; another image is asked about as a whole."""
+def test_sliders_choose_a_region_of_whole_cells(tiny_collection, monkeypatch):
+    """The keyboard's way to draw a box, in steps of what the model's latents hold."""
     app = open_app(tiny_collection, monkeypatch, sample="0")
-    size = app.slider(key="across").max
-    app.slider(key="across").set_value((1, 9)).run()
-    assert address(app)["region"] == f"1,0,9,{size:g}"
+    explorer = open_explorer("glyphs", tiny_collection)
+    cell, size = explorer.cell, explorer.image_shape[-1]
+    assert cell == pixels_per_cell(explorer.engine.denoiser)
+    assert app.slider(key="across").step == cell
+    app.slider(key="across").set_value((cell, 2 * cell)).run()
+    assert address(app)["region"] == f"{cell},0,{2 * cell},{size}"
     app.slider(key="across").set_value((0, size)).run()
     assert "region" not in address(app)
+
+
+def test_a_similarity_says_that_it_compares_the_whole_image(
+    tiny_collection, monkeypatch
+):
+    link = {"sample": "0", "region": "2,2,10,12", "lenses": "pixel"}
+    app = wait_for_jobs(open_app(tiny_collection, monkeypatch, **link))
+    assert "compares the whole image" in words(app)
+    del link["region"]
+    app = wait_for_jobs(open_app(tiny_collection, monkeypatch, **link))
+    assert "compares the whole image" not in words(app)
 
 
 def test_training_picture_has_no_trajectory_until_one_is_found(

@@ -36,21 +36,21 @@ def test_one_of_the_values_in_every_column():
 
 
 def test_words_and_facets_have_both_to_match():
-    found = filters.search(TABLE, {"group": ("food",)}, "pear", [5, 9, 12])
+    found = filters.search(TABLE, {"group": ("food",)}, "pear", [5, 9, 12], "CLIP")
     assert TABLE.index[found.members].tolist() == [9]
     assert found.words == "food, nearest to “pear” by CLIP"
-    named = filters.search(TABLE, {"group": ("food",)}, "pear", [5, 9], True)
+    named = filters.search(TABLE, {"group": ("food",)}, "pear", [5, 9])
     assert named.words == "food, “pear” in name or label"
 
 
 def test_nothing_found_says_why():
-    found = filters.search(TABLE, {"style": ("noto",)}, "zebra", [6, 9])
+    found = filters.search(TABLE, {"style": ("noto",)}, "zebra", [6, 9], "CLIP")
     assert not found.size
     assert found.empty == (
-        "No image of ‘noto’ matches “zebra”: none is among the 2 that CLIP finds "
-        "nearest to these words. Try other words, or fewer conditions."
+        "No image of ‘noto’ matches “zebra”: none is among the 2 nearest to these "
+        "words by CLIP. Try other words, or fewer conditions."
     )
-    found = filters.search(TABLE, {"style": ("noto",)}, "zebra", [6], True)
+    found = filters.search(TABLE, {"style": ("noto",)}, "zebra", [6])
     assert found.empty == (
         "No image of ‘noto’ matches “zebra”: the 1 that do by name or label are "
         "others. Try other words, or fewer conditions."

@@ -155,6 +155,8 @@ def test_one_short_line_stands_above_strips(answer, line):
     """What a score is and how exact; the rest is told on demand, the value too."""
     said = reading.short_note(answer)
     assert said.startswith(line) and len(said.split()) <= 8
+    whole = "compares the whole image"
+    assert (whole in reading.short_note(answer, True)) == (answer.lens.method == "clip")
     behind = " ".join(how_measured(answer))
     assert METHODS[answer.lens.method].meaning in behind
     assert ("41.3 squared error now" in behind) == (answer.lens.kind != "similarity")

@@ -25,6 +25,15 @@ FORMATS = (".parquet", ".csv", ".npy")
 EXPORTED = ("what", "name", "measurement", "number", "seed", "values")
 
 
+def check_scores(path: Path) -> None:
+    """Raise ValueError where a path is not that of a file that may hold scores."""
+    if not path.is_file() or path.suffix.lower() not in FORMATS:
+        raise ValueError(
+            f"'{path}' holds no scores. Expected: a file that ends in "
+            f"{', '.join(FORMATS)}."
+        )
+
+
 def brought_scores(path: Path, num_samples: int, example_ids: np.ndarray) -> np.ndarray:
     """Return scores (Q, N) out of a file, samples and images in order of their ids.
 
@@ -37,12 +46,8 @@ def brought_scores(path: Path, num_samples: int, example_ids: np.ndarray) -> np.
     Raises:
         ValueError: If it is not that; the message says what was expected.
     """
+    check_scores(path)
     shape = (num_samples, len(example_ids))
-    if not path.is_file() or path.suffix.lower() not in FORMATS:
-        raise ValueError(
-            f"'{path}' holds no scores. Expected: a file that ends in "
-            f"{', '.join(FORMATS)}."
-        )
     try:
         if path.suffix.lower() == ".npy":
             values = np.load(path, allow_pickle=False)

@@ -10,6 +10,7 @@ from core.config import CollectionConfig
 from core.evidence.brought import (
     benchmark,
     brought_scores,
+    check_scores,
     with_method,
     without_method,
 )
@@ -28,7 +29,7 @@ from core.files.texts import safe_csv
 from core.measurements import MEASUREMENTS
 from core.rules import Whole
 from precompute.machinery.config import MeasureConfig
-from precompute.machinery.out import write_out
+from precompute.machinery.out import check_out, write_out
 from precompute.verbs.options import add_settings, one_of, valued
 from precompute.verbs.settings import chosen_config, computing, own_part, root_of
 
@@ -134,6 +135,10 @@ def change_stored(config: CollectionConfig, options: argparse.Namespace) -> None
     """Bring or forget another method's scores, or write all for others."""
     root = root_of(options)
     folder = evidence_folder(root, config)
+    if options.export:
+        check_out("evidence", options.export)
+    elif options.scores:
+        check_scores(options.scores)
     evidence = read_evidence(folder)
     if options.export:
         write_out(options.export, table_bytes(benchmark(evidence)))

@@ -53,6 +53,12 @@ add = partial(add_settings, others=[add_own])
 def run(options: argparse.Namespace) -> None:
     """Go through the training, and print where the scores lie."""
     config = chosen_config(options)
+    count = config.samples.num_samples
+    if options.sample.stop > count:
+        raise ValueError(
+            f"The gallery of '{config.name}' has the samples 0 to {count - 1}, none of "
+            f"number {options.sample.stop - 1}."
+        )
     with computing(options) as device:
         from precompute.retraining.unroll import unroll
 

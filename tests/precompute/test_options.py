@@ -18,6 +18,7 @@ NEEDED = {
     "clip": ["--out", "x.safetensors"],
     "sheet": ["--collection", "glyphs", "--out", "x.png"],
     "attribute": ["--collection", "glyphs", "--sample", "0"],
+    "unroll": ["--collection", "glyphs", "--sample", "0"],
 }
 MADE = ["--data", "PICTURES", "--split", "all"]
 # Option -> wrong values, and options that have to be there besides.
@@ -65,9 +66,14 @@ WRONG = {
     "--timesteps": (["5", "9:3", "0:99999"], []),
     "--region": (["1,2,3", "0,0,99,99"], []),
     "--damping": (["0", "-1", "nan", "x"], []),
+    "--memory": (["0", "x"], []),
+    "--images": (["0", "x"], []),
+    "--scores": (["nowhere.parquet", "nowhere.txt"], []),
+    "--export": (["nowhere/x.parquet", "."], []),
 }
 # By verb where an option of that name takes something else.
 OWN = {
+    ("unroll", "--sample"): (["-1", "999", "3:2", "x"], []),
     ("attribute", "--index"): (["half"], []),
     ("attribute", "--draws"): (["7", "0", "x"], []),
     ("sheet", "--out"): (["x.txt", "nowhere/x.png", "."], []),
@@ -75,9 +81,10 @@ OWN = {
     ("clip", "--out"): (["nowhere/x.safetensors", "."], []),
     ("attribute", "--out"): (["nowhere/x.csv", "."], []),
 }
-# A folder that is not there is made, or has nothing in it; texts can be anything; a
-# class is checked against the model in tests/precompute/test_commands.py.
-ANYTHING = {"--root", "--work", "--caption", "--prompt", "--label"}
+# A folder that is not there is made, or has nothing in it; texts can be anything, a
+# name all but one of ours (tests/core/evidence/test_brought.py); a class is checked against the model in tests/precompute/test_commands.py.
+ANYTHING = {"--root", "--work", "--caption", "--prompt", "--label", "--name"}
+ANYTHING |= {"--forget"}
 OPTIONS = [
     (verb, option)
     for verb, options in VERBS.items()

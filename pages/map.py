@@ -49,7 +49,7 @@ def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int 
             "Use as group",
             type="primary",
             icon=":material/group_work:",
-            help="What would change if these images were left out? (page Groups)",
+            help="What if these images had never been there? (page What if)",
             on_click=use_as_group,
             args=(picked,),
         ):
@@ -77,7 +77,7 @@ def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int 
 
 
 def use_as_group(picked: list[int]) -> None:
-    """Make the marked images the group of the page Groups."""
+    """Make the marked images the group of the page What if."""
     st.session_state.group = f"ids:{groups.write_ids(picked)}"
 
 

@@ -36,11 +36,11 @@ def group_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return what leaving out groups changed, indexed by `group` and `sample_id`.
 
-    `change` is the cost in the model without the group less that in the one of the same
-    seed that saw every image. Training without it was shorter, too, so the `controls`
-    count: how many models were trained without a random group of the size.
-    `random` is the mean of their changes, `measured` the change beyond it; without any
-    control that is NaN, and `measured` the change itself.
+    `before` is the cost in the model that saw every image, `change` how much more it is
+    in the one of the same seed without the group. Training without it was shorter, too,
+    so the `controls` count: how many models were trained without a random group of the
+    size. `random` is the mean of their changes, `measured` the change beyond it;
+    without any control that is NaN, and `measured` the change itself.
 
     Empty where no group was left out, or the model with every image is not measured
     yet.
@@ -64,6 +64,7 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
     table = pd.DataFrame({
         "group": rows["method"].to_numpy(),
         "sample_id": rows["sample_id"].to_numpy(),
+        "before": own,
         "change": change,
         "random": random,
         "measured": np.where(np.isnan(random), change, change - random),

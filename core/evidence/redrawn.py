@@ -69,6 +69,29 @@ def group_rows(evidence: Evidence) -> list[tuple[str, Pictures]]:
     return [(name, pictures_of(part)) for name, part in parts.items()]
 
 
+def without_group(evidence: Evidence, name: str) -> dict[str, Pictures]:
+    """Return what became of samples without one group, beside its null.
+
+    Args:
+        evidence: Of the collection.
+        name: Of the group, as `core.evidence.left_out.group_name` calls it.
+
+    Returns:
+        The images of the model that saw every image under `NOTHING`, of the first one
+        after a random removal of the size under `RANDOM`, where there is one, and of
+        the one without the group under its name. Empty where one of the others is not
+        drawn.
+    """
+    drawn = evidence.pictures.query("kind == 'removed' and seed == 0")
+    own, every = (drawn[drawn["method"] == one] for one in (name, NOTHING))
+    if own.empty or every.empty:
+        return {}
+    size = control_share(own["fraction"].iloc[0])
+    random = drawn[(drawn["method"] == RANDOM) & (drawn["about"] == 0)]
+    parts = {NOTHING: every, RANDOM: random[random["fraction"] == size], name: own}
+    return {key: pictures_of(part) for key, part in parts.items() if len(part)}
+
+
 def disjoint_rows(evidence: Evidence) -> list[tuple[int, int, Pictures]]:
     """Return what pairs of models drew: (images trained on, 0 or 1, samples)."""
     drawn = evidence.pictures.query("kind == 'disjoint'")

@@ -1,4 +1,4 @@
-"""What leaving out a whole group of training images would change.
+"""What removing a whole group of training images would change.
 
 The predicted change of a group is the sum of its members' scores over N, the number of
 training images (Eq. 6); its error is `core.answers.Uncertainty`'s business. Says who
@@ -100,7 +100,7 @@ def random_members(num_examples: int, size: int, seed: int) -> np.ndarray:
     return members
 
 
-# --- what leaving it out changes ----------------------------------------------------
+# --- what removing it changes -------------------------------------------------------
 
 
 def share_below(value: float, others: np.ndarray) -> float:
@@ -109,11 +109,11 @@ def share_below(value: float, others: np.ndarray) -> float:
 
 
 def changes(scores: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Return the predicted change of the cost when each group is left out, (G,).
+    """Return the predicted change of the cost when each group is removed, (G,).
 
     Args:
         scores: Of all examples, times N as everywhere, shape (N,).
-        members: Who is left out, bool, shape (G, N).
+        members: Who is removed, bool, shape (G, N).
     """
     return predicted_changes(scores[None], ~members)[0]
 
@@ -134,7 +134,7 @@ def change_table(
         uncertainty: Of the scores, None while it is not known.
 
     Returns:
-        Columns `group`, `images` (how many), `change` if all of them are left out,
+        Columns `group`, `images` (how many), `change` if all of them are removed,
         and its `standard_error` (NaN where there is none).
     """
     codes, names = pd.factorize(values.astype(str))
@@ -176,15 +176,15 @@ def most_telling(table: pd.DataFrame, most: int) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The change to expect of leaving a group out instead of a random one of its size.
+    """The change to expect of removing a group instead of a random one of its size.
 
     Attributes:
         value: What retrained models say of such a prediction.
-        low: Lower end of the interval that holds nine of ten measured changes.
+        low: Lower end of the interval that holds 90% of measured changes.
         high: Its upper end.
         tested: Whether predictions as large as this one were tested.
         explained: Share of the variance of measured changes that such values explain,
-            where halves of the images were left out; may be negative.
+            where halves of the images were removed; may be negative.
     """
 
     value: float

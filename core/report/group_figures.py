@@ -31,7 +31,7 @@ def random_histogram(others: np.ndarray, value: float, title: str) -> go.Figure:
         width=0.94 * np.diff(edges),
         marker={"color": MUTED, "cornerradius": 2},
         hovertext=hover_numbers(middle),
-        hovertemplate="%{y} random groups near %{hovertext}<extra></extra>",
+        hovertemplate="%{y} random removals near %{hovertext}<extra></extra>",
         showlegend=False,
     )
     figure = go.Figure([bars])
@@ -50,12 +50,12 @@ def random_histogram(others: np.ndarray, value: float, title: str) -> go.Figure:
     ends = np.append(others, value)
     room = 0.06 * max(float(np.ptp(ends)), 1e-12)
     figure.update_xaxes(title=title, range=[ends.min() - room, ends.max() + room])
-    figure.update_yaxes(title="random groups")
+    figure.update_yaxes(title="random removals")
     return finish(figure, height=260, top=30)
 
 
 def change_bars(frame: pd.DataFrame, title: str) -> go.Figure:
-    """Return horizontal bars: predicted change if a group is left out.
+    """Return horizontal bars: predicted change if a group is removed.
 
     Args:
         frame: Columns `group`, `change`, `standard_error` (NaN draws no error bar), as

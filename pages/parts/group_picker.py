@@ -1,4 +1,4 @@
-"""Choosing which training images are left out: by label, words, map or hand.
+"""Choosing which training images are removed: by label, words, map or hand.
 
 A group lives in the session and the link as one text (`pages.parts.link`):
 "value:COLUMN:VALUE" (all images with a value of metadata), "words:COUNT:WORDS" (those
@@ -15,7 +15,7 @@ from core.explorer import groups
 from core.explorer.explorer import Answer, Explorer, Query
 from pages.parts import components, image_map, pickers
 from pages.parts.ties import tie
-from pages.parts.words import column_name
+from pages.parts.words import column_name, column_word, text
 
 WAYS = {
     "value": "By label",
@@ -24,21 +24,24 @@ WAYS = {
     "ids": "By hand",
 }
 COUNT, MOST_FOUND = 24, 200  # images that a search by words takes
+BUTTONS = 6  # values of the first label that are buttons; more are a menu
 OFFERED = 12  # images offered to be picked by hand
 
 
 @dataclass(frozen=True)
 class Group:
-    """Training images that are left out together.
+    """Training images that are removed together.
 
     Attributes:
         members: Who is in it, bool, shape (N,), in the collection's order.
         name: What it is, plain words.
+        whose: What its images have in common, as in "Noto’s images"; "" for nothing.
         note: What was ignored, "" where nothing was.
     """
 
     members: np.ndarray
     name: str
+    whose: str = ""
     note: str = ""
 
     @property
@@ -63,7 +66,9 @@ def find_group(explorer: Explorer, code: str) -> Group:
         if column in table:
             members = (table[column].astype(str) == value).to_numpy()
             if members.any():
-                return Group(members, f"{column_name(explorer.name, column)}: {value}")
+                whose = display(value)
+                name = f"{column_name(explorer.name, column)}: {whose}"
+                return Group(members, name, whose)
     if kind == "words":
         count, _, words = rest.partition(":")
         if count.isdecimal() and 1 <= int(count) <= MOST_FOUND and words.strip():
@@ -78,7 +83,7 @@ def find_group(explorer: Explorer, code: str) -> Group:
             if len(missing) > 1:
                 what = "are not training images of this collection and were ignored."
             note = f"{listed} {what}"
-        return Group(table.index.isin(there), "picked by hand", note)
+        return Group(table.index.isin(there), "picked by hand", note=note)
     raise ValueError(
         f"The link names a group '{code}', which this collection does not have. "
         "Choose one here instead."
@@ -99,13 +104,18 @@ def usual_value(explorer: Explorer, column: str, query: Query) -> str:
     return own if (values == own).any() else values.value_counts().index[0]
 
 
+def display(value: str) -> str:
+    """Return a value as a name: with a capital where it was written without any."""
+    return value[:1].upper() + value[1:] if value.islower() else value
+
+
 def value_code(column: str, value: str) -> str:
     """Return the code of all images with a value."""
     return "value:" + columns.joined(column, ":", value)
 
 
 def choose(code: str) -> None:
-    """Make a group the one that is left out."""
+    """Make a group the one that is removed."""
     st.session_state.group = code
 
 
@@ -113,7 +123,7 @@ def choose(code: str) -> None:
 
 
 def show_choice(explorer: Explorer, query: Query, answer: Answer | None) -> str:
-    """Show the ways to choose a group.
+    """Show the ways to choose a group: one row, and what else there is on demand.
 
     Args:
         explorer: The collection.
@@ -124,15 +134,66 @@ def show_choice(explorer: Explorer, query: Query, answer: Answer | None) -> str:
         The code of the group that is chosen.
     """
     code = st.session_state.get("group") or first_group(explorer, query)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        offered = groups.facets(explorer.examples.table)
+        if offered:
+            choose_first(explorer, offered[0], code)
+        another = st.toggle(
+            "Another group",
+            value=not offered,
+            key="another_group",
+            help="By another label, by words, on the map or by hand",
+        )
+    if another:
+        choose_another(explorer, query, answer, code)
+    return st.session_state.get("group") or code
+
+
+def choose_first(explorer: Explorer, column: str, code: str) -> None:
+    """Show the values of the first label: as buttons, or as a menu of many."""
+    counts = explorer.examples.table[column].astype(str).value_counts(sort=False)
+    counts = counts.sort_index()
+    kind, _, rest = code.partition(":")
+    of, value = columns.parted(rest, ":")
+    chosen = value if kind == "value" and of == column else None
+    chosen = chosen if chosen in counts.index else None
+
+    def take(value: str | None) -> None:
+        if value is not None:  # cleared: the group stays as it is
+            choose(value_code(column, value))
+
+    tied = tie("group_first", chosen, take)
+    label = f"Remove one {column_word(explorer.name, column)}"
+    named = lambda name: f"{display(name)} · {counts[name]:,}"  # noqa: E731
+    if len(counts) <= BUTTONS:
+        buttons = list(counts.index)
+        st.segmented_control(
+            label, buttons, format_func=lambda name: text(named(name)), **tied
+        )
+    else:
+        st.selectbox(
+            label,
+            list(counts.index),
+            index=None,
+            placeholder="Choose one",
+            format_func=named,
+            **tied,
+        )
+
+
+def choose_another(
+    explorer: Explorer, query: Query, answer: Answer | None, code: str
+) -> None:
+    """Show the other ways to choose a group."""
     kind = code.partition(":")[0]
 
     def take_way() -> None:
-        # What the label's choices show is what is left out; the others begin empty.
+        # What the label's choices show is what is removed; the others begin empty.
         if st.session_state.group_way == "value" and kind != "value":
             choose(first_group(explorer, query))
 
     way = st.segmented_control(
-        "Which images are left out",
+        "Which images are removed",
         list(WAYS),
         format_func=WAYS.get,
         default=kind if kind in WAYS else "value",
@@ -150,7 +211,6 @@ def show_choice(explorer: Explorer, query: Query, answer: Answer | None) -> str:
         choose_on_map(explorer, query, answer)
     else:
         choose_by_hand(explorer, answer, code)
-    return st.session_state.get("group") or code
 
 
 def choose_value(explorer: Explorer, query: Query, code: str) -> None:
@@ -168,7 +228,7 @@ def choose_value(explorer: Explorer, query: Query, code: str) -> None:
         offered = [*offered, column]
     counts = table[column].astype(str).value_counts(sort=False)
     counts = counts.sort_index()
-    if value not in counts.index:  # nothing is left out yet, so nothing is chosen
+    if value not in counts.index:  # nothing is removed yet, so nothing is chosen
         value = None
 
     def take_column(chosen: str) -> None:
@@ -192,7 +252,7 @@ def choose_value(explorer: Explorer, query: Query, code: str) -> None:
         index=None,
         placeholder="Choose one",
         format_func=lambda name: f"{name} · {counts[name]:,}",
-        help="All images with this value are left out; the number is how many",
+        help="All images with this value are removed; the number is how many",
         **tie("group_value", value, take_value),
     )
 
@@ -227,7 +287,7 @@ def choose_words(explorer: Explorer, code: str) -> None:
         1,
         most,
         key="group_count",
-        help="The nearest this many are left out",
+        help="The nearest this many are removed",
         on_change=take,
     )
     if kind != "words":
@@ -240,8 +300,7 @@ def choose_on_map(explorer: Explorer, query: Query, answer: Answer | None) -> No
         explorer, query, answer, "group_map", lambda code: choose(f"ids:{code}")
     )
     st.caption(
-        f"{image_map.HOW}Draw around some to leave them out. "
-        f"{image_map.colours(answer)}"
+        f"{image_map.HOW}Draw around some to remove them. {image_map.colours(answer)}"
     )
 
 

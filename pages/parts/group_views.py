@@ -1,4 +1,6 @@
-"""What leaving a group out changes, as the page Groups shows it."""
+"""What removing a group is predicted to change, as the page What if shows it."""
+
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -6,18 +8,15 @@ import streamlit as st
 
 from core import numbers
 from core.answers import Answer, Query, Uncertainty
-from core.evidence import names, redrawn, untested
+from core.evidence import names, untested
 from core.evidence.evaluation import Calibration
-from core.evidence.groups import group_changes
-from core.evidence.left_out import group_members
-from core.evidence.stored import NOTHING, Evidence
 from core.explorer import groups
 from core.explorer.explorer import Explorer, Lens
-from core.files import images, texts
+from core.files import texts
 from core.methods import METHODS
 from core.report import group_figures
-from core.report.left_out import LeftOut, printed
-from pages.parts import components, lens_views, link, trust
+from core.report.left_out import LeftOut, against_words, change_words, printed
+from pages.parts import lens_views, link, trust
 from pages.parts.group_picker import Group
 from pages.parts.words import column_name, column_word, heading, sentence, text
 
@@ -42,28 +41,71 @@ def random_changes(
     return groups.changes(_scores, members)
 
 
-def show_change(left_out: LeftOut, below: float) -> None:
-    """Say what leaving the group out would change, and whether that is special."""
-    st.markdown(f"#### {text(left_out.change)}")
-    st.markdown(f"{text(left_out.against)} {standing(below)}")
+@dataclass(frozen=True)
+class Prediction:
+    """What scores say of removing a group.
+
+    Attributes:
+        change: Predicted, the sum of the scores over N.
+        error: Its standard error, NaN where there is none.
+        others: The changes of random groups of the same size.
+        sized: What retrained models make of it, or why nothing, as Markdown.
+        left_out: All of it in sentences.
+    """
+
+    change: float
+    error: float
+    others: np.ndarray = field(repr=False)
+    sized: groups.Calibrated | str
+    left_out: LeftOut
 
 
-def standing(below: float) -> str:
-    """Return what a place among random groups means, in words."""
-    if below > 0.975:
-        return "Few random groups make this image as much more likely."
-    if below < 0.025:
-        return "Few random groups make this image as much less likely."
-    return "A random group does as much."
+def predict(
+    explorer: Explorer,
+    query: Query,
+    answer: Answer,
+    group: Group,
+    uncertainty: Uncertainty | None,
+) -> Prediction:
+    """Return what removing a group would change, beside random groups of its size."""
+    error = float("nan")
+    if uncertainty is not None:
+        error = float(uncertainty.of_groups(group.members[None])[0])
+    scores = addends(answer)
+    change = float(groups.changes(scores, group.members[None])[0])
+    seed = int(explorer.provenance["settings"]["seed"])
+    key = explorer.fingerprint, query.key, answer.lens
+    others = random_changes(*key, group.size, seed, scores)
+    sized = sized_by_retraining(explorer, answer, group, change)
+    known = None if isinstance(sized, str) else sized
+    below = groups.share_below(change, others)
+    raw = change, error
+    left_out = LeftOut(
+        group.name,
+        group.size,
+        change_words(answer, group.whose, group.size, raw, below, known),
+        against_words(below),
+    )
+    return Prediction(change, error, others, sized, left_out)
 
 
-def show_random(
-    group: Group, change: float, others: np.ndarray, title: str, scale: numbers.Scale
-) -> None:
+def show_prediction(found: Prediction) -> None:
+    """Say what is predicted, the verdict first."""
+    verdict, dot, rest = found.left_out.change.partition(". ")
+    if not verdict.startswith("Predicted"):
+        verdict, dot, rest = "Predicted: an order only", ".", found.left_out.change
+    st.markdown(f"### {text(verdict + dot.strip())}\n{text(rest)}")
+    st.caption(text(found.left_out.against))
+
+
+def show_random(answer: Answer, group: Group, found: Prediction) -> None:
     """Show the random groups of the same size, and where the group stands."""
+    change, others = found.change, found.others
+    scale = numbers.signed_scale(max(abs(change), np.abs(others).max()))
+    title = change_title(answer, scale)
     heading(
-        "Against random groups",
-        f"{len(others)} groups of {group.size:,}, drawn by chance from all images",
+        "Against random removals",
+        f"{len(others)} random removals of {group.size:,} images",
     )
     st.plotly_chart(
         group_figures.random_histogram(
@@ -71,7 +113,7 @@ def show_random(
         ),
         config=lens_views.CHART,
         key="random_groups",
-        alt=f"{title} of {len(others)} random groups, and of this group: "
+        alt=f"{title} of {len(others)} random removals, and of this group: "
         f"larger than {groups.share_below(change, others):.0%} of them.",
     )
 
@@ -98,7 +140,7 @@ def sized_by_retraining(
     if lens.kind != "influence":
         return (
             f"{text(METHODS[lens.method].title)} gives an order, not a size: compare "
-            "the group with random groups only."
+            "the group with random removals only."
         )
     if lens.timesteps or lens.region or lens.damping is not None:
         return (
@@ -112,19 +154,14 @@ def sized_by_retraining(
     return groups.calibrated(calibrated, prediction)
 
 
-def show_size(
-    answer: Answer,
-    group: Group,
-    change: float,
-    error: float,
-    sized: groups.Calibrated | str,
-) -> None:
+def show_size(answer: Answer, group: Group, found: Prediction) -> None:
     """Say what retrained models make of the size of the change; the raw score."""
-    heading("How large is that really?", "What models trained again say of the size")
-    if isinstance(sized, str):
-        st.caption(sized)
+    change, error = found.change, found.error
+    heading("How large is that really?", "What retrained models say of the size")
+    if isinstance(found.sized, str):
+        st.caption(found.sized)
     else:
-        show_calibrated(sized)
+        show_calibrated(found.sized)
     with st.expander("Raw score"):
         total = float(answer.scores[group.members].sum())
         facts = {
@@ -149,18 +186,18 @@ def show_size(
 
 def show_calibrated(size: groups.Calibrated) -> None:
     """Show the calibrated change with its interval, and what they rest on."""
-    number, ends = printed(size)
+    number, low, high = printed(size)
     st.metric(
         "calibrated change",
         number,
         label_visibility="collapsed",
-        help="What was measured after such predictions, when models were trained "
-        "again on random halves of the images",
+        help="What was measured after such predictions, when models were "
+        "retrained on random halves of the images",
     )
     words = (
-        f"Expected beyond a random group of the same size; nine of ten measured "
-        f"changes lie within {ends}. That was learnt where "
-        "halves of the images were left out, "
+        "Expected beyond a random removal of the same size; 90% of measured changes "
+        f"lie from {low} to {high}. That was learnt where halves of the images were "
+        "removed, "
     )
     if size.explained > 0:
         words += f"and explains {size.explained:.0%} of how much they differ."
@@ -172,82 +209,6 @@ def show_calibrated(size: groups.Calibrated) -> None:
             "bound, the interval does not hold for it."
         )
     st.caption(text(words))
-
-
-def show_left_out(
-    explorer: Explorer, query: Query, group: Group, lens: Lens, change: float
-) -> None:
-    """Say what happened where a model was really trained without this group."""
-    evidence = trust.find_evidence(explorer).evidence
-    if evidence is None or evidence.groups.empty or query.kind != "gallery":
-        return
-    if lens.timesteps or lens.region:
-        return
-    sample = query.facts["sample_id"]
-    changes = group_changes(evidence, lens.measurement)
-    for name in changes.index.unique("group") if len(changes) else ():
-        members = group_members(name, explorer.examples.table)
-        if (name, sample) not in changes.index:
-            continue
-        if not np.array_equal(members, group.members):
-            continue
-        with st.container(border=True):
-            show_really(changes.loc[(name, sample)], lens, change)
-            show_redrawn(evidence, query, name)
-
-
-def show_really(row: pd.Series, lens: Lens, predicted: float) -> None:
-    """Say what a training without the group changed, and what was predicted.
-
-    Args:
-        row: A row of `group_changes`.
-        lens: How the scores were asked.
-        predicted: The change that they predict.
-    """
-    scale = numbers.signed_scale(row[["change", "random", "measured"]].abs().max())
-
-    def number(value: float, scale: numbers.Scale = scale) -> str:
-        return text(f"{scale.number(value)} {scale.unit}".strip())
-
-    heading(
-        "Measured: retrained without the group", "By models that were trained again"
-    )
-    words = (
-        f"Without the group its {text(names.cost_name(lens.measurement))} "
-        f"changed by **{number(row['change'])}**"
-    )
-    if row["controls"]:
-        words += (
-            f", after a random removal of the same size by {number(row['random'])}: "
-            f"**{number(row['measured'])}** beyond chance"
-        )
-    if lens.kind == "influence":  # often far larger, so on a scale of its own
-        words += (
-            f"; predicted: {number(predicted, numbers.signed_scale(abs(predicted)))}"
-        )
-    st.markdown(f"{words}.")
-    st.caption(
-        "All began with the same random weights and were trained once, so what chance "
-        "adds to a training is in the change. More on the page Evidence."
-    )
-
-
-def show_redrawn(evidence: Evidence, query: Query, name: str) -> None:
-    """Show the sample as the models with and without the group drew it."""
-    drawn, sample = dict(redrawn.group_rows(evidence)), query.facts["sample_id"]
-    if name not in drawn or sample not in drawn[name]:
-        return
-    labels = {NOTHING: "trained on every image", name: f"without {name}"}
-    cells = [
-        {
-            "src": images.data_uri(images.png(drawn[model][sample])),
-            "title": label,
-        }
-        for model, label in labels.items()
-    ]
-    rows = [{"label": "drawn again", "cells": cells}]
-    alt = "This image from the same seed, as both models draw it"
-    components.matrix(list(labels.values()), rows, "really_drawn", alt=alt)
 
 
 def show_all_values(
@@ -262,7 +223,7 @@ def show_all_values(
         columns,
         required=True,
         format_func=lambda name: text(column_name(explorer.name, name)),
-        help="One bar for each value: what leaving out all its images would change",
+        help="One bar for each value: what removing all its images would change",
         **link.bind("shares", columns, columns[0]),
     )
     values = explorer.examples.table.loc[answer.example_ids, column]

@@ -79,7 +79,7 @@ def show(
         on_select=chosen,
         selection_mode=("points", "box", "lasso"),
         alt=f"Map of {len(frame):,} training images; those that look alike lie "
-        "together. On the page Groups, the same images can be chosen by numbers.",
+        "together. On the page What if, the same images can be chosen by numbers.",
     )
 
 

@@ -41,7 +41,7 @@ CHOICE_KEYS = (
     "measured",  # Timesteps: what is looked at over the noise levels
     "agreement",  # how lenses are compared
     "damping",  # Methods: times the collection's own
-    "shares",  # Groups: the label whose every value has a bar
+    "shares",  # What if: the label whose every value has a bar
     "tested",  # Evidence: what was measured in retrained models
     "compared",  # Evidence: the method whose changes are compared
     "grouped",  # Evidence: the method that is compared over whole groups

@@ -18,7 +18,7 @@ PAGES = {
     "timesteps": "Timesteps",
     "methods": "Methods",
     "map": "Map",
-    "groups": "Groups",
+    "groups": "What if",
     "evidence": "Evidence",
     "collections": "Collections",
 }

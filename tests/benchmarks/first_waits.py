@@ -21,7 +21,7 @@ PAGES = {
     "timesteps": ("drawn from noise", "forms out of noise"),
     "methods": ("in every way there is",),
     "map": ("All training images at once", "All training pictures at once"),
-    "groups": ("What if this artist",),
+    "groups": ("What if this artist", "had never been in the training set"),
     "evidence": ("samples measured in each",),
     "collections": ("What it cost",),
 }

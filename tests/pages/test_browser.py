@@ -148,7 +148,7 @@ def test_back_returns_to_what_was_asked_before(page, address):
         )
         settle(page)
         asked.append(page.url)
-    open_page(page, "Groups")
+    open_page(page, "What if")
     strip(page, "Most influential of them").first.wait_for()
     assert page.url.partition("?")[2] == asked[1].partition("?")[2]
     for url in reversed(asked):
@@ -200,7 +200,8 @@ def open_page(page, name: str) -> None:
     if page.viewport_size["width"] < 500 and expand.is_visible():
         expand.click()
     link.first.click()
-    playwright.expect(page).to_have_url(re.compile(name.lower()))
+    place = "groups" if name == "What if" else name.lower()
+    playwright.expect(page).to_have_url(re.compile(place))
 
 
 FILLED = {  # a strip, or a table, that a page shows once it is answered
@@ -208,7 +209,7 @@ FILLED = {  # a strip, or a table, that a page shows once it is answered
     "Timesteps": "The image forming out of noise",
     "Methods": "Agreement between lenses",
     "Map": None,
-    "Groups": "Most influential of them",
+    "What if": "Most influential of them",
     "Evidence": "Scores for a range of noise levels",
     "Collections": None,
 }
@@ -324,7 +325,7 @@ def resting_box(page, place) -> dict:
 
 
 def test_lasso_on_the_map_makes_a_strip_and_a_group(page, address):
-    """What is drawn around is shown and linked, and the page Groups leaves it out."""
+    """What is drawn around is shown and linked, and the page What if removes it."""
     page.goto(f"{address}?sample=0")
     open_page(page, "Map")
     page.get_by_text("Draw around some dots").wait_for()
@@ -505,7 +506,7 @@ def test_nothing_jumps_once_the_first_answer_is_there(page, address):
     before = page.evaluate("window.moved")
     strip(page, "Gallery").nth(1).click()
     page.wait_for_url("**sample=*")
-    for name in ("Groups", "Evidence", "Collections", "Explore"):
+    for name in ("What if", "Evidence", "Collections", "Explore"):
         open_page(page, name) if name != "Explore" else page.go_back()
         settle(page)
         page.wait_for_timeout(700)

@@ -1,4 +1,4 @@
-"""The Groups page, driven as a visitor does, on a real tiny collection."""
+"""The page What if, driven as a visitor does, on a real tiny collection."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,8 @@ from core.evidence.groups import group_changes
 from core.explorer import groups
 from core.explorer.explorer import Lens, open_explorer
 from core.files import texts
+from core.report.left_out import against_words, change_words, measured_words
+from pages.parts import group_picker
 from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
     address,
     app_runs_first,
@@ -48,20 +50,30 @@ def test_printed_change_is_the_sum_over_the_group(tiny_collection, monkeypatch):
     change = sum(answer.scores[i] for i in np.flatnonzero(members)) / len(table)
     others = groups.random_members(len(table), int(members.sum()), seed=0)
     others = groups.changes(answer.scores, others)
-    scale = numbers.signed_scale(abs(change))
     uncertainty = explorer.uncertainty(query, answer)
     error = float(uncertainty.of_groups(members[None])[0])
-    assert f"{scale.number(change)} {scale.error(error)}" in shown(app)
     below = groups.share_below(change, others)
-    assert f"{below:.0%} of 200 random groups" in shown(app)
-    assert "than after a random removal as large" in shown(app)
+    words = change_words(
+        answer,
+        group_picker.display(table[column].iloc[0]),
+        int(members.sum()),
+        (change, error),
+        below,
+    )
+    verdict, _, sentence = words.partition(". ")
+    assert f"### {verdict}.\n{sentence}" in shown(app)
+    assert against_words(below) in shown(app)
     assert f"{members.sum()} of {len(table)} images" in shown(app)
-    assert "The size is not calibrated" in shown(app)
+    assert "The size is not calibrated" not in shown(app)
+    app.session_state["details"] = True
+    assert "The size is not calibrated" in shown(wait_for_jobs(app.run()))
 
 
 def test_table_holds_every_value_and_no_formula(tiny_collection, monkeypatch):
     """The bars' numbers, all of them, sorted; what a cell may hold is text."""
     app = open_groups(tiny_collection, monkeypatch)
+    app.session_state["details"] = True
+    app = wait_for_jobs(app.run())
     column = app.segmented_control(key="shares_choice").value
     explorer = open_explorer("glyphs", tiny_collection)
     answer = explorer.answer(explorer.query_from_gallery(0), Lens())
@@ -76,6 +88,8 @@ def test_calibrated_change_is_shown_where_there_is_evidence(
 ):
     """The map's value at what goes beyond a random group of the size."""
     app = open_groups(tested_collection, monkeypatch, group="ids:0-9")
+    app.session_state["details"] = True
+    app = wait_for_jobs(app.run())
     explorer = open_explorer("glyphs", tested_collection)
     scores = explorer.answer(explorer.query_from_gallery(0), Lens()).scores
     members = (explorer.examples.table.index <= 9).astype(float)
@@ -83,23 +97,24 @@ def test_calibrated_change_is_shown_where_there_is_evidence(
     found = groups.calibrated(calibration(explorer.evidence(), "ekfac", "loss"), beyond)
     scale = numbers.signed_scale(max(abs(found.low), abs(found.high)))
     assert app.metric[0].value == f"{scale.number(found.value)} {scale.unit}".strip()
-    ends = f"{scale.number(found.low)} to {scale.number(found.high)}"
-    assert "beyond a random group of the same size" in shown(app)
-    assert shown(app).count(ends) == 1 + found.tested  # beside the raw score, in words
-    told = f"in 90% of cases from {ends}" if found.tested else "or further: no half"
+    ends = f"from {scale.number(found.low)} to {scale.number(found.high)}"
+    assert "beyond a random removal of the same size" in shown(app)
+    assert ends in shown(app)
+    told = "(in 90% of cases" if found.tested else "or more: no change as large"
     assert told in shown(app)
-    assert "That was learnt where halves of the images were left out" in shown(app)
+    assert "That was learnt where halves of the images were removed" in shown(app)
 
 
 def test_a_group_that_is_gone_is_not_shown_as_chosen(tiny_collection, monkeypatch):
     """The value's box is empty, and what is chosen there is left out."""
     app = open_groups(tiny_collection, monkeypatch, group="value:subgroup:gone")
     assert "does not have" in app.info[0].value
+    app.toggle(key="another_group").set_value(True).run()
     value = app.selectbox(key="group_value")
     assert value.value is None
     value.set_value(value.options[0].rpartition(" · ")[0])
     app = wait_for_jobs(app.run())
-    assert not app.info and "Left out" in shown(app)
+    assert not app.info and "Removed" in shown(app)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +126,7 @@ def test_a_group_that_is_gone_is_not_shown_as_chosen(tiny_collection, monkeypatc
         ({"group": "ids:0-31"}, "Every image is in this group"),
         ({"group": "magic"}, "a group 'magic'"),
         ({"group": "words:0:heart"}, "does not have"),
-        ({"lenses": "clip"}, "makes no prediction"),
+        ({"lenses": "clip"}, "predicts no change"),
     ],
 )
 def test_what_cannot_be_predicted_is_said_in_one_sentence(
@@ -135,6 +150,7 @@ def test_every_way_to_choose_writes_the_link(tiny_collection, monkeypatch):
     ids = explorer.examples.table.index
     app = open_groups(tiny_collection, monkeypatch)
     assert "group" not in address(app)
+    app.toggle(key="another_group").set_value(True).run()
     value = app.selectbox(key="group_value")
     names = (option.rpartition(" · ")[0] for option in value.options)
     other = next(name for name in names if name != value.value)
@@ -169,8 +185,9 @@ def test_a_collection_without_eigenvectors_has_no_errors(
             (tmp_path / path.name).symlink_to(path)
     app = open_groups(tmp_path, monkeypatch)
     assert not app.exception and not app.warning
-    assert "Errors are not known here" in shown(app)
-    assert "than after a random removal as large" in shown(app)
+    assert "Predicted" in shown(app) and "python -m" not in shown(app)
+    app.session_state["details"] = True
+    assert "Errors are not known here" in shown(wait_for_jobs(app.run()))
 
 
 def test_group_stays_with_another_picture_and_other_pages(tiny_collection, monkeypatch):
@@ -184,42 +201,39 @@ def test_attribution_has_a_sum_but_no_change(tiny_collection, monkeypatch):
     """RelatIF's scores order groups; nothing on the page calls them a change."""
     app = open_groups(tiny_collection, monkeypatch, lenses="relatif.loss")
     assert not app.exception
-    assert "together" in shown(app) and "model would find" not in shown(app)
-    assert "an order, not a size" in shown(app)
+    assert "together" in shown(app) and "Removing" not in shown(app)
+    assert "an order only" in shown(app)
 
 
 def test_a_group_of_everything_has_nothing_to_be_compared_with(
     tested_collection, monkeypatch
 ):
-    """No change is said of it, calibrated or not; the labels' bars stay."""
+    """No change is said of it, calibrated or not."""
     app = open_groups(tested_collection, monkeypatch, group="ids:0-31")
     assert not app.exception
-    assert "more than for" not in shown(app) and "likely than" not in shown(app)
-    assert not app.metric and len(app.get("plotly_chart"))
+    assert "Predicted" not in shown(app) and "random removals of that" not in shown(app)
+    assert not app.metric
 
 
 def test_a_group_that_was_really_left_out_says_what_happened(
     tested_collection, monkeypatch
 ):
-    """Measured beside predicted, and both drawings; only where it was measured."""
+    """Measured beside predicted, and the drawings; only where it was measured."""
     explorer = open_explorer("glyphs", tested_collection)
     evidence, kind = explorer.evidence(), explorer.examples.table["subgroup"].iloc[0]
     group = f"value:subgroup:{kind}"
     app = open_groups(tested_collection, monkeypatch, group=group)
     found = group_changes(evidence, "loss").loc[(f"subgroup={kind}", 0)]
-    query = explorer.query_from_gallery(0)
-    answer = explorer.answer(query, Lens())
-    members = explorer.examples.table["subgroup"] == kind
-    change = groups.changes(answer.scores, members.to_numpy()[None])[0]
-    scale = numbers.signed_scale(found[["change", "random", "measured"]].abs().max())
-    predicted = numbers.signed_scale(abs(change))
-    assert "retrained without the group" in words(app)
-    assert f"changed by **{scale.number(found['change'])}" in shown(app)
-    assert f"removal of the same size by {scale.number(found['random'])}" in shown(app)
-    assert f"**{scale.number(found['measured'])}" in shown(app)
-    assert f"predicted: {predicted.number(change)}" in shown(app)
-    assert "really_drawn" in app.session_state
+    assert "Measured: retrained without" in shown(app)
+    random = found["random"] if found["controls"] else np.nan
+    said = measured_words("loss", found["before"], found["change"], random)
+    assert said in shown(app) and "for a random removal" in said
+    assert "Predicted" in shown(app)
+    captions = [caption.value for caption in app.caption]
+    begins = ("Trained on every image", "Retrained without", "Retrained after a random")
+    for begin in begins:
+        assert any(caption.startswith(begin) for caption in captions), begin
     for other in ({"sample": "5"}, {"group": "ids:1-9"}):
         link = {"group": group} | other
         app = open_groups(tested_collection, monkeypatch, **link)
-        assert not app.exception and "retrained without the group" not in words(app)
+        assert not app.exception and "Measured:" not in words(app)

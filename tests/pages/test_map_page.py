@@ -31,13 +31,13 @@ def button(app, label: str):
 
 
 def test_marked_pictures_are_shown_and_become_the_group(tiny_collection, monkeypatch):
-    """From the link to the strip, and from there to the page Groups and back."""
+    """From the link to the strip, and from there to the page What if and back."""
     link = {"sample": "0", "picked": "2-4,9"}
     app = wait_for_jobs(open_app(tiny_collection, monkeypatch, PAGE, **link))
     assert not app.exception and not app.info and not app.warning
     assert address(app) == {"collection": "glyphs", **link}
     assert "picked_tiles" in app.session_state
-    button(app, "Use as group").click().run()  # goes to the page Groups
+    button(app, "Use as group").click().run()  # goes to the page What if
     assert address(app)["group"] == "ids:2-4,9"
     assert "4 of 32 images" in shown(app)
     app = wait_for_jobs(app.switch_page(PAGE).run())

@@ -5,7 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.evidence.redrawn import disjoint_rows, group_rows, removal_rows
+from core.evidence.redrawn import (
+    disjoint_rows,
+    group_rows,
+    removal_rows,
+    without_group,
+)
 from core.evidence.stored import NOTHING, RANDOM, Evidence
 from tests.helpers.toy_evidence import HOUSES, full_evidence
 
@@ -61,3 +66,16 @@ def test_each_group_left_out_stands_beside_every_picture(evidence):
     assert group_rows(full_evidence({}, 40, groups=())) == []
     alone = replace(evidence, pictures=evidence.pictures.query("method == 'house=a'"))
     assert group_rows(alone) == []
+
+
+def test_a_group_stands_beside_its_null_and_the_model_of_everything(evidence):
+    """The null is a random removal of the group's size, where one was drawn."""
+    found = without_group(evidence, "house=b")
+    assert list(found) == [NOTHING, RANDOM, "house=b"]
+    for method in (RANDOM, "house=b"):
+        expected = stored(evidence, 1, kind="removed", method=method, fraction=0.3)
+        np.testing.assert_array_equal(found[method][1], expected)
+    other = evidence.pictures.query("method != 'random' or fraction != 0.3")
+    found = without_group(replace(evidence, pictures=other), "house=b")
+    assert list(found) == [NOTHING, "house=b"]
+    assert without_group(evidence, "house=z") == {}

@@ -1,4 +1,4 @@
-"""What leaving out a group would change, as sentences."""
+"""What removing a group would change, and did, as sentences."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,14 @@ import pytest
 from core.answers import Answer
 from core.explorer.groups import Calibrated
 from core.lenses import Lens
-from core.report.left_out import against_now, against_words, change_words
+from core.report.left_out import (
+    against_words,
+    change_words,
+    growth,
+    images_of,
+    measured_words,
+    percent,
+)
 
 
 def answer_of(value: float = 4.0, **lens) -> Answer:
@@ -15,59 +22,100 @@ def answer_of(value: float = 4.0, **lens) -> Answer:
     return Answer(Lens(**lens), np.arange(10), numbers, numbers, "exact", value, 0.1)
 
 
-def test_a_raw_change_is_one_against_random_pictures():
-    """With its error; within two of them nothing is sure."""
-    said = change_words(answer_of(measurement="elbo"), 3, 2.0, 0.5)
-    assert said == (
-        "Without these 3 images the model would find it less likely than after a "
-        "random removal as large: negative ELBO +2.00 ± 0.50. It is 4 now, so that is "
-        "50% of it."
+def said(change, error, below, sized=None, whose="Noto", **lens) -> str:
+    """Return what is said of removing 547 images."""
+    answer = answer_of(**lens)
+    return change_words(answer, whose, 547, (change, error), below, sized)
+
+
+def test_an_effect_that_random_removals_have_too_is_not_clear():
+    assert said(1.76, 1.08, 0.91) == (
+        "Predicted: no clear effect. Removing Noto’s 547 images changes the loss by "
+        "+44% ± 27% (+1.76); random removals of that size change it as much."
     )
-    said = change_words(answer_of(), 1, -2.0, 1.5)
-    assert said.startswith("Without this image the model would find it more likely")
-    assert "within two standard errors of zero." in said
-    region = change_words(answer_of(region=(0, 0, 2, 2)), 3, 2.0, np.nan)
-    assert "find the marked part of it less likely" in region and "±" not in region
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "unsure"), [(-0.2, 1.2, True), (0.2, 0.8, False)]
-)
-def test_a_calibrated_change_takes_the_place_of_the_raw_one(low, high, unsure):
+def test_a_clear_effect_says_which_way_and_how_much():
+    """Unusual among random removals, and beyond two of its standard errors."""
+    assert said(-1.2, 0.2, 0.01, whose="") == (
+        "Predicted: the loss falls. Removing these 547 images lowers the loss by "
+        "30% ± 5% (1.20)."
+    )
+    noisy = said(1.2, 0.7, 0.99)
+    assert noisy.startswith("Predicted: no clear effect.")
+    assert noisy.endswith(
+        "changes the loss by +30% ± 18% (+1.20); that is within noise."
+    )
+    region = said(2.0, np.nan, 0.99, measurement="elbo", region=(0, 0, 2, 2))
+    assert region.startswith("Predicted: the negative ELBO of the region rises.")
+    assert "raises the negative ELBO of the region by 50% (2.00)." in region
+
+
+def test_a_change_larger_than_the_value_is_no_share_of_it():
+    """Influence is linear: it can predict that more than all of a loss goes."""
+    text = said(-5.1, 3.6, 0.25)
+    assert "by −5.10 ± 3.60; random removals" in text and "than all of it" in text
+    unknown = said(-5.1, 3.6, 0.25, value=np.nan)
+    assert "by −5.10 ± 3.60" in unknown and "than all of it" not in unknown
+
+
+@pytest.mark.parametrize(("low", "unsure"), [(-0.2, True), (0.2, False)])
+def test_a_calibrated_change_takes_the_place_of_the_raw_one(low, unsure):
     """Its direction is its own, whatever the prediction's."""
-    sized = Calibrated(0.5, low, high, True, 0.1)
-    said = change_words(answer_of(), 3, -70.0, 0.5, sized)
-    assert "less likely" in said and "70" not in said
-    numbers = "+0.50, in 90% of cases from −0.20 to +1.20"
+    text = said(-70.0, 0.5, 0.99, Calibrated(0.48, low, 1.2, True, 0.1))
+    assert "70" not in text
+    ends = "by +12% (in 90% of cases −5% to +30%)"
     if not unsure:
-        numbers = "+0.500, in 90% of cases from +0.200 to +0.800"
-    assert f"training loss {numbers}" in said
-    assert ("even the direction is not certain" in said) == unsure
-    assert said.endswith("so that is 12% of it.")
+        ends = "by 12% (in 90% of cases +5% to +30%)"
+    assert ends in text
+    assert text.startswith("Predicted: no clear effect.") == unsure
+    assert ("the loss rises" in text) != unsure
 
 
 def test_a_prediction_larger_than_was_tested_is_a_bound():
     """Its interval was never seen to hold, so it is not printed."""
-    said = change_words(
-        answer_of(), 3, 40.0, 0.5, Calibrated(0.5, 0.2, 0.8, False, 0.1)
-    )
-    assert "training loss +0.500 or further: no half of the images" in said
-    assert "90%" not in said and "less likely" in said
+    text = said(40.0, 0.5, 0.99, Calibrated(0.48, 0.2, 0.8, False, 0.1))
+    assert "raises the loss by 12% or more: no change as large was tested" in text
+    assert "90%" not in text
 
 
 def test_an_attribution_is_no_change():
-    said = change_words(answer_of(method="relatif"), 3, 2.0, np.nan)
-    assert said == "RelatIF gives these 3 images a score of +2.00 together."
+    text = change_words(answer_of(method="relatif"), "", 3, (2.0, np.nan), 0.5)
+    assert text == "RelatIF gives these 3 images a score of +2.00 together."
 
 
-def test_a_change_larger_than_the_value_is_no_size():
-    assert "cannot be read as a size" in against_now(1.0, -3.0)
-    assert "less than 0.1% of it" in against_now(1e6, 3.0)
-    assert against_now(np.nan, 1.0) == against_now(-1.0, 1.0) == ""
-
-
-def test_the_place_among_random_groups_is_told():
-    assert against_words(0.97, 200, 1234) == (
-        "That is more than for 97% of 200 random groups of 1,234 images."
+def test_the_place_among_random_removals_is_told():
+    assert against_words(0.91) == (
+        "More than 91% of random removals of the same size. Not unusual."
     )
-    assert against_words(0.5, 200, 1).endswith("random groups of one image.")
+    assert against_words(0.02).startswith("Less than 98% of random removals")
+    assert against_words(0.02).endswith(" Unusual.")
+
+
+def test_what_was_measured_is_told_against_a_random_removal():
+    assert measured_words("loss", 621.0, 698.0, 24.0) == (
+        "The loss more than doubled (+698, against +24 for a random removal)."
+    )
+    assert (
+        measured_words("elbo", -5.0, 2.0, np.nan) == "The negative ELBO rose (+2.00)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (250, "more than tripled"),
+        (100, "more than doubled"),
+        (57, "rose by 57%"),
+        (-3.2, "fell by 3.2%"),
+        (0.1, "hardly changed"),
+    ],
+)
+def test_growth_is_told_in_words(change, words):
+    assert growth(100.0, change) == words
+
+
+def test_a_group_is_named_by_what_its_images_share():
+    assert images_of(1, "Noto") == "Noto’s image"
+    assert images_of(1234) == "these 1,234 images"
+    assert percent(0.0521, 0.003) == "+5.2% ± 0.3%" and percent(-1e-5) == "+0.00%"

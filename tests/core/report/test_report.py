@@ -125,12 +125,12 @@ def test_group_shares_carry_their_errors(tiny_explorer):
 
 
 def test_group_that_was_left_out_is_part_of_the_report(tiny_explorer):
-    said = "Loss +1.50 ± 0.25.", "That is more than for 97% of 200 random groups."
+    said = "Loss +1.50 ± 0.25.", "More than 97% of random removals."
     group = LeftOut("Style: noto", 8, *said)
     html, _ = made(tiny_explorer, [Lens()], left_out=group)
     text = Page(html).text
-    assert "Left out: Style: noto" in text and "+1.50 ± 0.25" in text
-    assert "more than for 97% of 200 random groups" in text
+    assert "Removed: Style: noto" in text and "+1.50 ± 0.25" in text
+    assert "More than 97% of random removals" in text
 
 
 def questions(explorer: Explorer) -> list[tuple]:

@@ -81,8 +81,9 @@ OWN = {
     ("clip", "--out"): (["nowhere/x.safetensors", "."], []),
     ("attribute", "--out"): (["nowhere/x.csv", "."], []),
 }
-# A folder that is not there is made, or has nothing in it; texts can be anything, a
-# name all but one of ours (tests/core/evidence/test_brought.py); a class is checked against the model in tests/precompute/test_commands.py.
+# A folder that is not there is made, or has nothing in it; texts can be anything; a
+# class is checked against the model in tests/precompute/test_commands.py, a name of
+# brought scores in tests/core/evidence/test_brought.py.
 ANYTHING = {"--root", "--work", "--caption", "--prompt", "--label", "--name"}
 ANYTHING |= {"--forget"}
 OPTIONS = [

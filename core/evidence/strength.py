@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from core.evidence.evaluation import lds, mean_and_error
-from core.evidence.names import method_name
 from core.evidence.stored import (
     FIGURES,
     OWN,
@@ -20,7 +19,6 @@ from core.evidence.stored import (
     figures,
     same_lens,
 )
-from core.numbers import number
 
 ALIKE = 0.005  # difference of LDS below which two digits would print nothing
 COLUMNS = ("method", "features", "draws", "halves_agree", "whole_agrees")
@@ -123,18 +121,3 @@ def best_of_sweep(evidence, method: str, measurement: str) -> dict:
     swept = sweep(evidence, method, "", measurement, target)
     best = _best(swept, target.to_numpy()) if len(swept) > 1 else {}
     return {name: best[name] for name in ("best_lds", "best_damping") if best}
-
-
-def strength_finding(table: pd.DataFrame) -> str:
-    """Return which method gains most at its best, and which one leads."""
-    rows = table[table["best_lds"].notna()]
-    if rows.empty:
-        return "No method was tried at more than one damping."
-    gain = rows.loc[(rows["best_lds"] - rows["lds"]).idxmax()]
-    top, best = rows.iloc[0], rows.loc[rows["best_lds"].idxmax()]
-    return (
-        f"{method_name(gain['method'])} gains most from another damping: "
-        f"{number(gain['lds'])} becomes {number(gain['best_lds'])}. At their best, "
-        f"{method_name(best['method'])} leads with {number(best['best_lds'])}; at "
-        f"their own damping, {method_name(top['method'])} with {number(top['lds'])}."
-    )

@@ -60,8 +60,8 @@ def without_the_named(evidence: Evidence) -> Opening | None:
     before = before.groupby("sample_id")["value"].mean()
     table = table.assign(cost=table["sample_id"].map(before))
     changes = {
-        name: 100 * (part["change"] / part["cost"]).to_numpy()
-        for name, part in table.groupby("method")
+        name: 100 * (removed["change"] / removed["cost"]).to_numpy()
+        for name, removed in table.groupby("method")
     }
     once = table.drop_duplicates("sample_id")
     changes[RANDOM] = 100 * (once["random"] / once["cost"]).to_numpy()
@@ -72,8 +72,8 @@ def without_the_named(evidence: Evidence) -> Opening | None:
         f"A model trained again without the {fraction:.0%} of images that "
         f"{best['name']} named is {_worse(best['value'])} at the generated image. "
     )
-    parts = [f"{row['name']}: {_worse(row['value'])}" for _, row in others.iterrows()]
-    finding += f"{'; '.join(parts)}."
+    texts = [f"{row['name']}: {_worse(row['value'])}" for _, row in others.iterrows()]
+    finding += f"{'; '.join(texts)}."
     return Opening(
         rows,
         "how much larger its error becomes, %",

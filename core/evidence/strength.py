@@ -42,8 +42,8 @@ def strength_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     measured = target.to_numpy()
     for method, variant in _strengths(evidence):
         swept = sweep(evidence, method, variant, measurement, target)
-        own = [(damping, found) for damping, default, found in swept if default]
-        if not own:
+        usual = [(damping, changes) for damping, default, changes in swept if default]
+        if not usual:
             continue
         facts = evidence.recipe.get("features", {}).get(method, {}).get(variant, {})
         agree = facts.get("halves_agree", np.nan)
@@ -53,9 +53,9 @@ def strength_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
             "draws": facts.get("draws", np.nan),
             "halves_agree": agree,
             "whole_agrees": 2 * agree / (1 + agree),
-            "relative_damping": own[0][0],
+            "relative_damping": usual[0][0],
         }
-        row |= figures(own[0][1], measured)
+        row |= figures(usual[0][1], measured)
         if len(swept) > 1:
             row |= _best(swept, measured)
         rows.append(row)
@@ -80,7 +80,7 @@ def sweep(evidence, method, variant, measurement, target) -> list[tuple]:
     wanted = (PREDICTED_BY.get(measurement, measurement), OWN)
     known = evidence.recipe["dampings"].get(method)
     known = evidence.recipe.get("features", {}).get(method, {}).get(variant, known)
-    found = []
+    swept = []
     for lens in evidence.lenses():
         plain = default_lens(evidence, method, lens["measurement"])
         plain |= {"variant": variant}
@@ -93,8 +93,8 @@ def sweep(evidence, method, variant, measurement, target) -> list[tuple]:
         if known and "mean_eigenvalue" in known:
             damping = known["own"] if default else lens["damping"]
             relative = damping / known["mean_eigenvalue"]
-        found.append((relative, default, predicted))
-    return sorted(found, key=lambda one: one[0])
+        swept.append((relative, default, predicted))
+    return sorted(swept, key=lambda one: one[0])
 
 
 def _best(swept: list[tuple], measured: np.ndarray) -> dict:
@@ -103,14 +103,14 @@ def _best(swept: list[tuple], measured: np.ndarray) -> dict:
     values = np.array([mean for mean, _ in rows])
     if not np.isfinite(values).any():
         return {}
-    place = int(np.nanargmax(values))
-    below = bool((values[:place] < values[place] - ALIKE).any())
-    above = bool((values[place + 1 :] < values[place] - ALIKE).any())
+    best = int(np.nanargmax(values))
+    below = bool((values[:best] < values[best] - ALIKE).any())
+    above = bool((values[best + 1 :] < values[best] - ALIKE).any())
     sides = {(True, True): "both", (True, False): "below", (False, True): "above"}
     return {
-        "best_damping": swept[place][0],
-        "best_lds": values[place],
-        "best_error": rows[place][1],
+        "best_damping": swept[best][0],
+        "best_lds": values[best],
+        "best_error": rows[best][1],
         "falls": sides.get((below, above), "flat"),
     }
 

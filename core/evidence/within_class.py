@@ -43,17 +43,17 @@ def within_class_table(
             continue
         scores = np.stack(list(scores.loc[target.index])).astype(float)
         means = class_means(scores, names)
-        parts = {"": scores, "within": scores - means, "between": means}
+        scores_by_name = {"": scores, "within": scores - means, "between": means}
         row = {"method": method}
-        for name, values in parts.items():
+        for name, values in scores_by_name.items():
             changes = predicted_changes(values, evidence.masks[target.columns])
-            found = figures(changes, target.to_numpy())
+            tested = figures(changes, target.to_numpy())
             row |= {
-                name or "lds": found["lds"],
-                f"{name}_error" if name else "standard_error": found["standard_error"],
+                name or "lds": tested["lds"],
+                f"{name}_error" if name else "standard_error": tested["standard_error"],
             }
             if name == "within":
-                row["within_subset_error"] = found["subset_error"]
+                row["within_subset_error"] = tested["subset_error"]
         rows.append(row)
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     return table.sort_values("within", ascending=False, ignore_index=True)

@@ -160,11 +160,14 @@ class FromFeatures:
 
     def estimates(self, vector: Tensor) -> np.ndarray:
         """Return products of a vector by each part of the features alone, (K, N)."""
-        features, own = self.file.features, self.file.projection.apply(vector[None])[0]
+        features, projected = (
+            self.file.features,
+            self.file.projection.apply(vector[None])[0],
+        )
         return np.stack([
-            (features[:, first:last] @ own[first:last]).double().numpy()
-            * (len(own) / (last - first))
-            for first, last in part_bounds(len(own))
+            (features[:, first:last] @ projected[first:last]).double().numpy()
+            * (len(projected) / (last - first))
+            for first, last in part_bounds(len(projected))
         ])
 
     @cached_property
@@ -215,8 +218,8 @@ class Noise:
 
     def variance(self, folds: Tensor, scores: np.ndarray) -> np.ndarray:
         """Return the variance that both kinds of draws leave, by the laws, (N,)."""
-        asked = self.asked(folds)
-        return self.model.variance(scores, asked, self.level, self.lengths)
+        question = self.asked(folds)
+        return self.model.variance(scores, question, self.level, self.lengths)
 
     def repeated(self, variance: np.ndarray, scores: np.ndarray, source: str):
         """Return what repeats make of a variance by the laws, both (N,).

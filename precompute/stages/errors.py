@@ -43,8 +43,8 @@ def gallery_answers(
     scores = centred(by_fold(rows, "panel_train").mean(0))
     level, lengths = of_images(rows)
     variance = [
-        model.variance(own, one, level, lengths)
-        for own, one in zip(scores, asked, strict=True)
+        model.variance(row, one, level, lengths)
+        for row, one in zip(scores, asked, strict=True)
     ]
     return scores, np.sqrt(variance)
 
@@ -74,13 +74,13 @@ def fit_errors(
     trained = np.square(contrasts).sum(0)
     measured = np.square(fold_statistics(centred(by_fold(rows, "panel_query")))[1])
     base = np.outer([one.spread for one in asked], level)
-    own = np.outer([one.noise for one in asked], np.square(lengths))
+    by_query = np.outer([one.noise for one in asked], np.square(lengths))
     relative = np.array([[one.relative] for one in asked])
     size, law = fit_sketch(scores, *gallery_sketch(stage, queries, rows, sketch))
     kept = held_out(scores, base, contrasts)
     model = ErrorModel(
         fit_law(scores, base, trained),
-        fit_law(scores, own, measured, relative),
+        fit_law(scores, by_query, measured, relative),
         law,
         size,
         {"kinds": {HELD_OUT: kept} if kept else {}},

@@ -64,7 +64,7 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
     table = pd.DataFrame({
         "group": rows["method"].to_numpy(),
         "sample_id": rows["sample_id"].to_numpy(),
-        "before": own,
+        "before": full,
         "change": change,
         "random": random,
         "measured": np.where(np.isnan(random), change, change - random),

@@ -12,11 +12,10 @@ import importlib.abc
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from core.answers import Progress
-
+Progress = Callable[[int, int, str], None]  # that of `core.answers`, without pandas
 # What only the model and the map load: a page that needed what is held back would wait
 # for the thread that waits for it.
 HEAVY = set(

@@ -29,6 +29,7 @@ def component(name: str):
 _mount_tiles = component("tiles")
 _mount_matrix = component("matrix")
 _mount_region = component("region")
+_mount_menu = component("menu")
 
 
 @st.cache_resource(max_entries=4)
@@ -161,6 +162,11 @@ def region(
 def shown_width(width: int) -> int:
     """Return how wide an image of some pixels is shown: a whole multiple, about 190."""
     return width * max(round(SHOWN / width), 1) if width <= LARGEST else LARGEST
+
+
+def closing_menu() -> None:
+    """Let the page menu close after a choice on a phone; shows nothing."""
+    _mount_menu(key="closing_menu")
 
 
 def last_click(*clicks: int | None) -> int | None:

@@ -14,7 +14,6 @@ st.logo(shared.HERE / "logo.svg", icon_image=shared.HERE / "logo.svg")
 link.take_address()
 page = shared.navigate()
 st.session_state.page = page.url_path or "explore"
-shared.show_title(page.title)
 shared.choose_collection()
 with waiting.leaving_the_rest():
     page.run()

@@ -72,6 +72,11 @@ def read_own(path: Path) -> CollectionConfig:
     return config_from_dict(json.loads(path.read_text()))
 
 
+def own_names() -> list[str]:
+    """Return the names of the user's own collections."""
+    return sorted(path.stem for path in sets_folder().glob("*.json"))
+
+
 def named_config(name: str, preset: str | None = None) -> CollectionConfig:
     """Return the settings of a collection that comes along or is a user's own.
 
@@ -87,10 +92,9 @@ def named_config(name: str, preset: str | None = None) -> CollectionConfig:
     if name in COLLECTIONS:
         return collection_config(name, preset or "cpu")
     if not NAME.allows(name) or not own_path(name).exists():
-        own = sorted(path.stem for path in sets_folder().glob("*.json"))
         raise LookupError(
             f"There is no collection '{name}' to build. Known collections: "
-            f"{', '.join([*sorted(COLLECTIONS), *own])}. Make your own with "
+            f"{', '.join([*sorted(COLLECTIONS), *own_names()])}. Make your own with "
             "--data PATH."
         )
     if preset is not None:

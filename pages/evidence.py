@@ -26,21 +26,29 @@ from pages.parts.words import how_to_read, sentence, text
 
 
 def show_untested(explorer: Explorer, retraining: trust.Retraining) -> None:
-    """Say what was not measured and how to do it, show what was, and stop the page."""
+    """Show what was measured, say what was not and how to do it, and stop the page."""
+    if retraining.evidence is not None:
+        show_basis(explorer, retraining.evidence)
+        show_opening(explorer, retraining)
+        card(st, groups.show_groups, choose(explorer, retraining))
     if retraining.untested:
         finding = untested.untested_finding(explorer.config)
         st.info(sentence(LookupError(finding)))
     else:
         st.info(retraining.why_not)
-    if retraining.evidence is not None:
-        show_basis(explorer, retraining.evidence)
-        card(st, groups.show_groups, choose(explorer, retraining))
-    elif retraining.untested and not explorer.config.train.imported:
+    nothing = retraining.evidence is None and retraining.untested
+    if nothing and not explorer.config.train.imported:
         st.markdown("What leaving out whole groups does can be measured here:")
         groups.show_group_commands(explorer, add=False)
     with st.container(border=True):
         without_retraining.show_stored(explorer)
     st.stop()
+
+
+def show_opening(explorer: Explorer, retraining: trust.Retraining) -> None:
+    """Show one chart and one sentence for everybody."""
+    basis = Basis(explorer, retraining.evidence, retraining.version, "loss")
+    card(st.container(key="evidence_opening"), opening.show_opening, basis)
 
 
 def show_basis(explorer: Explorer, evidence: Evidence) -> None:
@@ -87,11 +95,7 @@ how_to_read(
     "The model was trained again without half of the images, many times over. Scores "
     "deserve trust as far as they tell which halves a sample misses most."
 )
-card(
-    st,
-    opening.show_opening,
-    Basis(explorer, retraining.evidence, retraining.version, "loss"),
-)
+show_opening(explorer, retraining)
 basis = choose(explorer, retraining)
 card(st, lds.show_lds, basis)
 for pair in (

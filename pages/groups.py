@@ -50,7 +50,7 @@ def show_result(
     Returns:
         What a report says of it; None where the change is not a prediction.
     """
-    result = st.container(border=True)
+    result = st.container(border=True, key="result")
     uncertainty = ask_uncertainty(explorer, query, answer)
     found = group_views.predict(explorer, query, answer, group, uncertainty)
     measured = retrained.find(explorer, query, group, answer.lens)

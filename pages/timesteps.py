@@ -107,7 +107,7 @@ with chosen.content:
         **link.bind("measured", MEASURED, "loss"),
     )
     lens = lens_picker.in_region(Lens("ekfac", measurement), chosen.region)
-    with st.container(border=True):
+    with st.container(border=True, key="levels"):
         clicked = show_player(explorer, chosen, lens)
     hard = st.expander("How hard each noise level is", key="hard", on_change="rerun")
     if hard.open:

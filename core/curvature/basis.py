@@ -134,8 +134,8 @@ def factor_eigenvalues(layout: Layout, eigenvalues: Tensor) -> tuple[Tensor, Ten
     """
     columns, rows = [], []
     for matrix in layout.split(eigenvalues):
-        largest = int(matrix.argmax())
-        row, column = divmod(largest, matrix.shape[1])
+        place = int(matrix.argmax())
+        row, column = divmod(place, matrix.shape[1])
         top = matrix[row, column]
         columns.append(matrix[:, column])
         rows.append(matrix[row] / (top if top > 0 else 1))

@@ -86,11 +86,11 @@ class ClipModel:
                 "embedded. Give uint8 pixels of shape (N, C, H, W) with at least one "
                 "image and 1 or 3 channels."
             )
-        embeddings = []
+        parts = []
         for first in range(0, len(pixels), batch_size):
             batch = torch.from_numpy(pixels[first : first + batch_size].copy())
-            embeddings.append(self.encode_images(batch.to(self.device).float() / 255))
-        return torch.cat(embeddings).cpu().numpy()
+            parts.append(self.encode_images(batch.to(self.device).float() / 255))
+        return torch.cat(parts).cpu().numpy()
 
     @torch.no_grad()
     def embed_texts(self, texts: list[str], batch_size: int = 256) -> np.ndarray:
@@ -110,12 +110,10 @@ class ClipModel:
         """
         if not texts:
             raise ValueError("There is no text to embed. Give at least one.")
-        embeddings = []
+        parts = []
         for first in range(0, len(texts), batch_size):
-            embeddings.append(
-                self.encode_texts(list(texts[first : first + batch_size]))
-            )
-        return torch.cat(embeddings).cpu().numpy()
+            parts.append(self.encode_texts(list(texts[first : first + batch_size])))
+        return torch.cat(parts).cpu().numpy()
 
     def encode_images(self, images: Tensor) -> Tensor:
         """Return unit embeddings (N, D) of images (N, C, H, W) in [0, 1]."""

@@ -214,12 +214,12 @@ class Engine:
         """
 
         def measure() -> list[QueryGradient]:
-            question = self.question(query, lens, progress).to(self.denoiser)
+            asked = self.question(query, lens, progress).to(self.denoiser)
             on_step = steps(progress, "Measuring")
             if edges is None:
-                measured = [question.gradient(self.basis, on_step, on_half)]
+                measured = [asked.gradient(self.basis, on_step, on_half)]
             else:
-                measured = question.band_gradients(self.basis, list(edges), on_step)
+                measured = asked.band_gradients(self.basis, list(edges), on_step)
             return [replace(one, folds=one.folds.cpu()) for one in measured]
 
         what = measured_by(lens), lens.num_draws, lens.timesteps, lens.region
@@ -243,8 +243,8 @@ class Engine:
     ) -> tuple[float, float]:
         """Return what a lens measures of a query, and its standard error."""
         with self._alone():
-            question = self.question(query, lens, progress).to(self.denoiser)
-            return question.value(steps(progress, question.doing))
+            asked = self.question(query, lens, progress).to(self.denoiser)
+            return asked.value(steps(progress, asked.doing))
 
     def noise_weights(self) -> dict[str, np.ndarray]:
         """Return what each timestep counts for, (T,), by measurement."""
@@ -257,9 +257,9 @@ class Engine:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return timesteps, costs and weights of a lens's draws, each of shape (S,)."""
         with self._alone():
-            question = self.question(query, lens, progress).to(self.denoiser)
-            costs = question.costs(steps(progress, "Measuring"))
-            return tuple(values.numpy() for values in costs)
+            asked = self.question(query, lens, progress).to(self.denoiser)
+            found = asked.costs(steps(progress, "Measuring"))
+            return tuple(values.numpy() for values in found)
 
     def forming(self, query: Query, timesteps: np.ndarray) -> Forming:
         """Return a query at noise levels, noisy and as the model expects it clean."""
@@ -303,14 +303,14 @@ class Engine:
             measured = self.gradients(query, lens, edges, progress, wanted)
             if edges is not None:  # each is a question about a band
                 lens = replace(lens, timesteps=(edges[0], edges[-1]))
-            scored = self.scoring.scores(
+            found = self.scoring.scores(
                 lens,
                 [one.folds for one in measured],
                 steps(progress, "Reading the index"),
             )
             return [
                 replace(scores, value=one.value, value_error=one.value_error)
-                for scores, one in zip(scored, measured, strict=True)
+                for scores, one in zip(found, measured, strict=True)
             ]
 
     def uncertainty(
@@ -369,13 +369,13 @@ class Engine:
         """All training images, uint8, shape (N, C, H, W)."""
         data = self.settings["data"]
         shape = data["channels"], data["image_size"], data["image_size"]
-        files = self.collection.images(self.collection.examples().index)
-        return np.stack([decode_image(file, shape) for file in files])
+        pictures = self.collection.images(self.collection.examples().index)
+        return np.stack([decode_image(picture, shape) for picture in pictures])
 
     @cached_property
     def training_x_0(self) -> np.ndarray:
         """Clean examples of all training images, float32, shape (N, C', H', W')."""
-        batches = np.array_split(
+        parts = np.array_split(
             self.training_pixels, -(-len(self.training_pixels) // ENCODED_AT_ONCE)
         )
-        return np.concatenate([self._encode(batch) for batch in batches])
+        return np.concatenate([self._encode(part) for part in parts])

@@ -200,13 +200,9 @@ class Drawn(_Measured):
         return draws.timesteps, costs.cpu(), draws.weights
 
     def _draws(self, timesteps: TimestepRange | None) -> Draws:
-        question = self.question
+        asked = self.question
         return query_draws(
-            self.denoiser,
-            question.num_draws,
-            question.seed,
-            question.measurement,
-            timesteps,
+            self.denoiser, asked.num_draws, asked.seed, asked.measurement, timesteps
         )
 
     def _folds(self, timesteps: TimestepRange | None) -> tuple[list[Draws], float]:
@@ -227,8 +223,8 @@ class Drawn(_Measured):
         most = min(MAX_BATCH, self.denoiser.most_at_once)
         label = self.question.subject.label
         costs = [
-            self.measure(self.denoiser, self.x_0, label, some)
-            for some in _counted(draws.split(most), on_step)
+            self.measure(self.denoiser, self.x_0, label, part)
+            for part in _counted(draws.split(most), on_step)
         ]
         return torch.cat([self.x_0.new_zeros(0), *costs])
 
@@ -242,7 +238,7 @@ class Drawn(_Measured):
         on_half: Callable[[QueryGradient], None] | None = None,
     ) -> list[QueryGradient]:
         """Return the gradient of each band's share of the draws."""
-        layout, by_band = self._layout(basis), []
+        layout, found = self._layout(basis), []
         for number, band in enumerate(bands):
             gradients, values = [], []
             for fold, draws in enumerate(folds):
@@ -253,8 +249,8 @@ class Drawn(_Measured):
                     on_step(number * len(folds) + fold + 1, len(bands) * len(folds))
                 if on_half is not None and 2 * (fold + 1) == len(folds):
                     on_half(self._found(gradients, values, band, basis))
-            by_band.append(self._found(gradients, values, band, basis))
-        return by_band
+            found.append(self._found(gradients, values, band, basis))
+        return found
 
     def _fold(
         self, layout: Layout, draws: Draws, band: TimestepRange, share: float
@@ -356,8 +352,8 @@ class Path(_Measured):
         Guidance needs two predictions of each step.
         """
         most = min(PATH_BATCH, max(1, self.denoiser.most_at_once // 2))
-        for some in _counted(steps.split(most), on_step):
-            yield self.measure(self.denoiser, self.question.subject, some, self.mask)
+        for part in _counted(steps.split(most), on_step):
+            yield self.measure(self.denoiser, self.question.subject, part, self.mask)
 
 
 class Whole(_Measured):

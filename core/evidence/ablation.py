@@ -84,10 +84,10 @@ def draws_finding(table: pd.DataFrame) -> str:
         ("query draws", "of the sample"),
         ("gradients", "of each training image"),
     ):
-        varied = rows[rows["changed"] == changed]
-        if len(varied) < 2:
+        part = rows[rows["changed"] == changed]
+        if len(part) < 2:
             continue
-        many, few = varied.iloc[0], varied.iloc[-1]
+        many, few = part.iloc[0], part.iloc[-1]
         sentences.append(
             f"With {few['draws']} draws {what} the LDS is {number(few['lds'])}, with "
             f"{many['draws']} {number(many['lds'])}: {_difference(few, many)}."
@@ -122,20 +122,20 @@ def format_finding(table: pd.DataFrame) -> str:
 def substitution_finding(table: pd.DataFrame, measurement: str) -> str:
     """Return what scores for other measurements say of what was measured."""
     rows = table[(table["changed"] == "scored") & table["lds"].notna()]
-    same, others = (
+    own, others = (
         rows[rows["default"].astype(bool)],
         rows[~rows["default"].astype(bool)],
     )
-    if same.empty or others.empty:
+    if own.empty or others.empty:
         return "Only scores for one measurement were tested."
-    same = same.iloc[0]
+    own = own.iloc[0]
     instead = [
         f"scores for the {setting_name('scored', row['setting'])} {number(row['lds'])} "
-        f"({_difference(same, row)})"
+        f"({_difference(own, row)})"
         for _, row in others.iterrows()
     ]
     return (
-        f"Scores for the {setting_name('scored', same['setting'])} rank halves by the "
-        f"{measured_name(measurement)} with LDS {lds_of(same)}; in their place, "
+        f"Scores for the {setting_name('scored', own['setting'])} rank halves by the "
+        f"{measured_name(measurement)} with LDS {lds_of(own)}; in their place, "
         f"{listed(instead)}."
     )

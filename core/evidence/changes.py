@@ -65,15 +65,15 @@ def changes_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
         & (evidence.measured["low"] == -1)
     ].set_index("sample_id")["value"]
     measured = target.sub(full.loc[target.index], axis=0)
-    tables = []
+    parts = []
     for method, lens in default_rows(evidence, measurement):
         predicted = evidence.predicted(lens, target)
         if predicted is not None:
             table = pd.DataFrame(predicted, target.index, target.columns)
             both = {"predicted": table.stack(), "measured": measured.stack()}
-            tables.append(pd.DataFrame(both).reset_index().assign(method=method))
+            parts.append(pd.DataFrame(both).reset_index().assign(method=method))
     columns = ["method", "sample_id", "subset", "predicted", "measured"]
-    return pd.concat(tables)[columns] if tables else pd.DataFrame(columns=columns)
+    return pd.concat(parts)[columns] if parts else pd.DataFrame(columns=columns)
 
 
 # The observations that are shares of rises.

@@ -25,8 +25,8 @@ def collapse_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     measured = evidence.measured.query(
         "kind == 'disjoint' and measurement == @measurement and low == -1"
     )
-    for fraction, costs in measured.groupby("fraction"):
-        table = costs.pivot_table("value", "sample_id", "subset")
+    for fraction, part in measured.groupby("fraction"):
+        table = part.pivot_table("value", "sample_id", "subset")
         if table.shape[1] < 2:
             continue
         first, second = table.to_numpy().T
@@ -46,10 +46,10 @@ def collapse_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
 def drawn_apart(evidence: Evidence, fraction: float) -> float:
     """Return how far apart the images of two disjoint models are, as in the table."""
-    drawn = evidence.pictures.query("kind == 'disjoint' and fraction == @fraction")
+    pictures = evidence.pictures.query("kind == 'disjoint' and fraction == @fraction")
     sides = [
         np.stack([np.frombuffer(pixels, np.uint8) for pixels in side["pixels"]])
-        for _, side in drawn.sort_values("sample_id").groupby("subset")
+        for _, side in pictures.sort_values("sample_id").groupby("subset")
     ]
     if len(sides) < 2:
         return float("nan")

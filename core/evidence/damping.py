@@ -49,29 +49,27 @@ def damping_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 
 def damping_finding(table: pd.DataFrame) -> str:
     """Return what each method would gain by another damping."""
-    texts, gains = [], False
+    parts, gains = [], False
     for method, rows in table[table["lds"].notna()].groupby("method", sort=False):
-        default = rows[rows["default"]]
-        if default.empty:
+        own = rows[rows["default"]]
+        if own.empty:
             continue
-        default, best = default.iloc[0], rows.loc[rows["lds"].idxmax()]
+        own, best = own.iloc[0], rows.loc[rows["lds"].idxmax()]
         name = method_name(method)
-        gain = best["lds"] - default["lds"]
+        gain = best["lds"] - own["lds"]
         if gain < 0.005:  # what two digits would print as nothing
-            texts.append(
-                f"{name} ranks best at its own damping ({number(default['lds'])})"
-            )
+            parts.append(f"{name} ranks best at its own damping ({number(own['lds'])})")
             continue
         gains = True
         times = minus(f"{best['relative']:.2g}")
-        far = "more" if are_apart(default, best) else "no more"
-        texts.append(
+        far = "more" if are_apart(own, best) else "no more"
+        parts.append(
             f"{name} would gain {number(gain)} at {times} times the mean eigenvalue, "
             f"which is {far} than two standard errors"
         )
-    if not texts:
+    if not parts:
         return "No damping was varied."
-    text = "; ".join(texts) + "."
+    text = "; ".join(parts) + "."
     if gains:
         text += " The best was picked on these same subsets, which flatters it."
     return text

@@ -115,7 +115,7 @@ def slope_error(predicted: np.ndarray, measured: np.ndarray) -> float:
     The jackknife over either, added in squares: all samples share the subsets, so
     neither alone says enough.
     """
-    slopes = []
+    parts = []
     for axis, count in enumerate(predicted.shape):
         if count < 3:  # without one of two there is nothing to compare
             return float("nan")
@@ -123,8 +123,8 @@ def slope_error(predicted: np.ndarray, measured: np.ndarray) -> float:
             size_of_changes(np.delete(predicted, i, axis), np.delete(measured, i, axis))
             for i in range(count)
         ]
-        slopes.append(jackknife_error(np.array(without)))
-    return float(np.hypot(*slopes))
+        parts.append(jackknife_error(np.array(without)))
+    return float(np.hypot(*parts))
 
 
 def reachable(agreement: float, error: float, seeds: int = 1) -> tuple[float, float]:

@@ -56,15 +56,15 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
     chance = chance["value"].agg(["mean", "count"])
     rows = costs[costs["method"].isin(names)]
     control = rows["fraction"].map(control_share)
-    wanted = pd.MultiIndex.from_arrays([control, rows["sample_id"]])
-    control = chance.reindex(wanted)
-    full = before.reindex(rows["sample_id"]).to_numpy()
-    change = rows["value"].to_numpy() - full
-    random = control["mean"].to_numpy() - full
+    places = pd.MultiIndex.from_arrays([control, rows["sample_id"]])
+    control = chance.reindex(places)
+    own = before.reindex(rows["sample_id"]).to_numpy()
+    change = rows["value"].to_numpy() - own
+    random = control["mean"].to_numpy() - own
     table = pd.DataFrame({
         "group": rows["method"].to_numpy(),
         "sample_id": rows["sample_id"].to_numpy(),
-        "before": full,
+        "before": own,
         "change": change,
         "random": random,
         "measured": np.where(np.isnan(random), change, change - random),
@@ -92,10 +92,10 @@ def group_summary(table: pd.DataFrame) -> pd.DataFrame:
     models tell what random removals of the same size do.
     """
     rows = []
-    for method, pairs in table.groupby("method", sort=False):
-        predicted, measured, share = by_sample(pairs)
+    for method, part in table.groupby("method", sort=False):
+        predicted, measured, share = by_sample(part)
         largest = measured.argmax(1)
-        is_own = np.take_along_axis(share, largest[:, None], 1) > LARGEST
+        own = np.take_along_axis(share, largest[:, None], 1) > LARGEST
         every = lds(predicted.reshape(1, -1), measured.reshape(1, -1))
         within, error = np.nan, np.nan
         if predicted.shape[1] > 2:
@@ -106,10 +106,10 @@ def group_summary(table: pd.DataFrame) -> pd.DataFrame:
             "within": within,
             "standard_error": error,
             "first": float((predicted.argmax(1) == largest).mean()),
-            "own": float(is_own.mean()),
+            "own": float(own.mean()),
             "chance": 1 / predicted.shape[1],
             "size": float((predicted * measured).sum() / np.square(predicted).sum()),
-            "controls": int(pairs["controls"].min()),
+            "controls": int(part["controls"].min()),
             "num_samples": len(predicted),
             "num_groups": predicted.shape[1],
         })
@@ -140,13 +140,13 @@ def group_finding(summary: pd.DataFrame, measurement: str) -> str:
         ranked = summary.sort_values("correlation", ascending=False)
         within, figures = "", [number(value) for value in ranked["correlation"]]
     named = [method_name(method) for method in ranked["method"]]
-    texts = [f"{name} {text}" for name, text in zip(named, figures, strict=True)]
+    parts = [f"{name} {text}" for name, text in zip(named, figures, strict=True)]
     controls = ranked["controls"].iloc[0]
     beyond = ", beyond that of random removals of the same size," if controls else ""
     text = (
         f"Trained again without {without}, {ranked['num_samples'].iloc[0]} samples: "
         f"{within}predicted and measured change of the {cost_name(measurement)}"
-        f"{beyond} have a rank correlation of {listed(texts)}."
+        f"{beyond} have a rank correlation of {listed(parts)}."
     )
     if count > 1:
         firsts = [

@@ -65,15 +65,15 @@ def lds_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
 def sample_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """Return the LDS of each sample under each method, as `lds_table` averages it."""
     target = evidence.target(measurement)
-    tables = []
+    parts = []
     for method, lens in default_rows(evidence, measurement):
         predicted = evidence.predicted(lens, target)
         if predicted is not None:
             row = {"lds": lds(predicted, target.to_numpy())}
             table = pd.DataFrame(row, index=target.index).reset_index()
-            tables.append(table.assign(method=method))
+            parts.append(table.assign(method=method))
     columns = ["method", "sample_id", "lds"]
-    return pd.concat(tables)[columns] if tables else pd.DataFrame(columns=columns)
+    return pd.concat(parts)[columns] if parts else pd.DataFrame(columns=columns)
 
 
 ERRORS = 2  # standard errors that tell two figures apart

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from core.columns import parted
 from core.evidence.evaluation import mean_and_error
+from core.evidence.groups import group_summary, group_table
 from core.evidence.lds import lds_table
 from core.evidence.names import method_name
 from core.evidence.removal import removal_table
@@ -19,6 +21,7 @@ from core.evidence.stored import CEILING, NOTHING, RANDOM, REACHABLE, Evidence
 MEASURED = "loss"  # an error, of which a share means something to anybody
 SHOWN = ("ekfac", "trak", "clip", RANDOM)
 RANDOM_REMOVAL = "a random removal"
+GUESSING = "guessing"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Opening:
         rows: Columns `name`, `value` and `error`, in per cent; the best first.
         axis: What the values are.
         finding: A plain sentence or two.
+        title: The question that it answers.
+        how: How it was measured, in a few words.
         note: What they rest on.
     """
 
@@ -36,6 +41,8 @@ class Opening:
     axis: str
     finding: str
     note: str
+    title: str = "Do the images named really matter?"
+    how: str = "The model is trained again without the images that a method names"
 
 
 def opening(evidence: Evidence) -> Opening | None:
@@ -43,7 +50,11 @@ def opening(evidence: Evidence) -> Opening | None:
 
     Errors of `Evidence.target` pass through.
     """
-    return without_the_named(evidence) or predicted_share(evidence)
+    return (
+        without_the_named(evidence)
+        or right_group(evidence)
+        or predicted_share(evidence)
+    )
 
 
 def without_the_named(evidence: Evidence) -> Opening | None:
@@ -60,8 +71,8 @@ def without_the_named(evidence: Evidence) -> Opening | None:
     before = before.groupby("sample_id")["value"].mean()
     table = table.assign(cost=table["sample_id"].map(before))
     changes = {
-        name: 100 * (removed["change"] / removed["cost"]).to_numpy()
-        for name, removed in table.groupby("method")
+        name: 100 * (part["change"] / part["cost"]).to_numpy()
+        for name, part in table.groupby("method")
     }
     once = table.drop_duplicates("sample_id")
     changes[RANDOM] = 100 * (once["random"] / once["cost"]).to_numpy()
@@ -72,14 +83,52 @@ def without_the_named(evidence: Evidence) -> Opening | None:
         f"A model trained again without the {fraction:.0%} of images that "
         f"{best['name']} named is {_worse(best['value'])} at the generated image. "
     )
-    texts = [f"{row['name']}: {_worse(row['value'])}" for _, row in others.iterrows()]
-    finding += f"{'; '.join(texts)}."
+    parts = [f"{row['name']}: {_worse(row['value'])}" for _, row in others.iterrows()]
+    finding += f"{'; '.join(parts)}."
     return Opening(
         rows,
         "how much larger its error becomes, %",
         finding,
         f"{len(once)} generated images, each with models of its own. Error is the "
         "training loss.",
+    )
+
+
+def right_group(evidence: Evidence) -> Opening | None:
+    """Return how often each method names the group that matters most to an image.
+
+    None where halves were retrained, which test single images, or no groups were.
+    """
+    table = group_table(evidence, MEASURED)
+    columns = {parted(name, "=")[0] for name in table["group"].unique()}
+    if evidence.num_halves or len(columns) != 1 or table["group"].nunique() < 2:
+        return None
+    summary = group_summary(table)
+    shares = dict(zip(summary["method"], summary["first"], strict=True))
+    count = int(summary["num_samples"].iloc[0])
+    rows = pd.DataFrame({
+        "name": [*map(method_name, shares), GUESSING],
+        "value": [100 * share for share in (*shares.values(), summary["chance"][0])],
+        "error": [
+            100 * (share * (1 - share) / count) ** 0.5 for share in shares.values()
+        ]
+        + [0.0],
+    }).sort_values("value", ascending=False, ignore_index=True)
+    parts = [
+        f"{row.name}: {row.value:.0f}%" for row in rows[1:].itertuples(index=False)
+    ]
+    finding = (
+        f"The model was trained again without each of {table['group'].nunique()} "
+        f"groups. {rows['name'][0]} names the group that matters most to an image in "
+        f"{rows['value'][0]:.0f}% of cases; {'; '.join(parts)}."
+    )
+    return Opening(
+        rows,
+        "images whose most important group is named, %",
+        finding,
+        f"{count} generated images. Errors are those of counting so many.",
+        "Does it name what matters most?",
+        "The model is trained again without each whole group",
     )
 
 
@@ -104,8 +153,13 @@ def predicted_share(evidence: Evidence) -> Opening | None:
         f"as well as anything can; {rows.iloc[-1]['name']} "
         f"{rows.iloc[-1]['value']:.0f}%."
     )
-    note = f"{int(table.at[best, 'num_subsets'])} halves; 0% is chance."
-    return Opening(rows, "share of what can be predicted, %", finding, note)
+    return Opening(
+        rows,
+        "share of what can be predicted, %",
+        finding,
+        f"{int(table.at[best, 'num_subsets'])} halves; 0% is chance.",
+        how="The model is trained again without random halves of the images",
+    )
 
 
 def _rows(values: dict[str, np.ndarray]) -> pd.DataFrame:

@@ -33,8 +33,8 @@ def own_group_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     table = group_table(evidence, measurement)
     table = table[table["share"].notna()]
     rows = []
-    for method, pairs in table.groupby("method", sort=False):
-        predicted, measured, share = by_sample(pairs)
+    for method, part in table.groupby("method", sort=False):
+        predicted, measured, share = by_sample(part)
         known = share.max(1) > LARGEST
         if known.any():
             values = predicted[known], measured[known], share[known]
@@ -43,8 +43,8 @@ def own_group_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
         values = measured[known], share[known]
         label = compared(values[1], *values) | {"others": np.nan}
         rows.append({"method": LABEL} | label | {"others_error": np.nan})
-    summary = pd.DataFrame(rows, columns=list(COLUMNS))
-    return summary.sort_values("first", ascending=False, ignore_index=True)
+    found = pd.DataFrame(rows, columns=list(COLUMNS))
+    return found.sort_values("first", ascending=False, ignore_index=True)
 
 
 def compared(predicted: np.ndarray, measured: np.ndarray, share: np.ndarray) -> dict:
@@ -55,20 +55,20 @@ def compared(predicted: np.ndarray, measured: np.ndarray, share: np.ndarray) -> 
         measured: The same, by retraining.
         share: How much of a sample's class is in the group.
     """
-    group = share.argmax(1)
+    own = share.argmax(1)
     hit = predicted.argmax(1) == measured.argmax(1)
     figures = {"first": hit.astype(float), "order": lds(predicted, measured)}
     if measured.shape[1] > FEWEST_OTHERS:
-        others = np.arange(measured.shape[1]) != group[:, None]
-        shape = (len(group), -1)
+        others = np.arange(measured.shape[1]) != own[:, None]
+        shape = (len(own), -1)
         pair = predicted[others].reshape(shape), measured[others].reshape(shape)
         figures["others"] = lds(*pair)
-    row = {"num_samples": len(group), "num_groups": len(np.unique(group))}
+    found = {"num_samples": len(own), "num_groups": len(np.unique(own))}
     for name in ("first", "order", "others"):
-        values = figures.get(name, np.full(len(group), np.nan))
-        mean, error = over_groups(values, group)
-        row |= {name: mean, f"{name}_error": error}
-    return row
+        values = figures.get(name, np.full(len(own), np.nan))
+        mean, error = over_groups(values, own)
+        found |= {name: mean, f"{name}_error": error}
+    return found
 
 
 def over_groups(values: np.ndarray, group: np.ndarray) -> tuple[float, float]:
@@ -99,10 +99,10 @@ def own_group_finding(table: pd.DataFrame) -> str:
     others = table[table["others"].notna()].sort_values("others", ascending=False)
     if len(others):
         row = others.iloc[0]
-        order = f"{method_name(row['method'])} orders the other groups with "
-        order += plus_minus(row["others"], row["others_error"])
+        found = f"{method_name(row['method'])} orders the other groups with "
+        found += plus_minus(row["others"], row["others_error"])
         clear = row["others"] > 2 * row["others_error"]
-        text += f"{order} (Spearman), " + (
+        text += f"{found} (Spearman), " + (
             "beyond chance." if clear else "within two standard errors of chance."
         )
     return text.strip()

@@ -39,7 +39,7 @@ def bootstrap_lds(
     """
     generator = np.random.default_rng(keyed_seed(seed, "paired tests"))
     num_samples, num_subsets = measured.shape
-    resampled = {method: [] for method in predicted}
+    found = {method: [] for method in predicted}
     for _ in range(RESAMPLES // CHUNK):
         samples = generator.integers(num_samples, size=(CHUNK, num_samples, 1))
         subsets = generator.integers(num_subsets, size=(CHUNK, 1, num_subsets))
@@ -48,8 +48,8 @@ def bootstrap_lds(
             again = values[samples, subsets].reshape(-1, num_subsets)
             each = rank_correlation(centred_ranks(again), target)
             each = each.reshape(CHUNK, num_samples)
-            resampled[method].append(np.nanmean(each, axis=1))
-    return {method: np.concatenate(blocks) for method, blocks in resampled.items()}
+            found[method].append(np.nanmean(each, axis=1))
+    return {method: np.concatenate(parts) for method, parts in found.items()}
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -71,14 +71,14 @@ def paired_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     """
     target = evidence.target(measurement)
     predicted = {
-        method: changes
+        method: found
         for method, lens in default_rows(evidence, measurement)
-        if (changes := evidence.predicted(lens, target)) is not None
+        if (found := evidence.predicted(lens, target)) is not None
     }
     measured = target.to_numpy()
     if measured.shape[1] < FEWEST or len(predicted) < 2:
         return pd.DataFrame(columns=list(COLUMNS))
-    means = {name: lds(changes, measured).mean() for name, changes in predicted.items()}
+    means = {name: lds(found, measured).mean() for name, found in predicted.items()}
     ranked = sorted(
         (name for name in means if np.isfinite(means[name])),
         key=lambda name: (-means[name], name),

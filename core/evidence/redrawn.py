@@ -9,10 +9,10 @@ import pandas as pd
 from core.evidence.left_out import control_share, groups_left_out
 from core.evidence.stored import NOTHING, RANDOM, Evidence
 
-Images = dict[int, np.ndarray]  # sample id -> uint8, shape (C, H, W)
+Pictures = dict[int, np.ndarray]  # sample id -> uint8, shape (C, H, W)
 
 
-def images_of(rows: pd.DataFrame) -> Images:
+def pictures_of(rows: pd.DataFrame) -> Pictures:
     """Return the images of rows that have one for each sample."""
     return {
         int(row.sample_id): np.frombuffer(row.pixels, np.uint8).reshape(row.shape)
@@ -20,7 +20,7 @@ def images_of(rows: pd.DataFrame) -> Images:
     }
 
 
-def removal_rows(evidence: Evidence, fraction: float) -> list[tuple[str, Images]]:
+def removal_rows(evidence: Evidence, fraction: float) -> list[tuple[str, Pictures]]:
     """Return what became of samples without what matters most for each of them.
 
     Returns:
@@ -41,12 +41,12 @@ def removal_rows(evidence: Evidence, fraction: float) -> list[tuple[str, Images]
         **dict(tuple(own.groupby("method", sort=False))),
     }
     return [
-        (name, images_of(part[part["sample_id"].isin(samples)]))
+        (name, pictures_of(part[part["sample_id"].isin(samples)]))
         for name, part in parts.items()
     ]
 
 
-def group_rows(evidence: Evidence) -> list[tuple[str, Images]]:
+def group_rows(evidence: Evidence) -> list[tuple[str, Pictures]]:
     """Return what became of samples without whole groups of images.
 
     Returns:
@@ -66,10 +66,10 @@ def group_rows(evidence: Evidence) -> list[tuple[str, Images]]:
     if len(random):
         parts[RANDOM] = random
     parts |= {name: drawn[drawn["method"] == name] for name in names}
-    return [(name, images_of(part)) for name, part in parts.items()]
+    return [(name, pictures_of(part)) for name, part in parts.items()]
 
 
-def without_group(evidence: Evidence, name: str) -> dict[str, Images]:
+def without_group(evidence: Evidence, name: str) -> dict[str, Pictures]:
     """Return what became of samples without one group, beside its null.
 
     Args:
@@ -89,14 +89,14 @@ def without_group(evidence: Evidence, name: str) -> dict[str, Images]:
     size = control_share(own["fraction"].iloc[0])
     random = drawn[(drawn["method"] == RANDOM) & (drawn["about"] == 0)]
     parts = {NOTHING: every, RANDOM: random[random["fraction"] == size], name: own}
-    return {key: images_of(part) for key, part in parts.items() if len(part)}
+    return {key: pictures_of(part) for key, part in parts.items() if len(part)}
 
 
-def disjoint_rows(evidence: Evidence) -> list[tuple[int, int, Images]]:
+def disjoint_rows(evidence: Evidence) -> list[tuple[int, int, Pictures]]:
     """Return what pairs of models drew: (images trained on, 0 or 1, samples)."""
     drawn = evidence.pictures.query("kind == 'disjoint'")
     count = evidence.recipe["num_examples"]
     return [
-        (int(fraction * count), int(side), images_of(part))
+        (int(fraction * count), int(side), pictures_of(part))
         for (fraction, side), part in drawn.groupby(["fraction", "subset"])
     ]

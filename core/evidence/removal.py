@@ -33,17 +33,17 @@ def removal_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     about = removed[removed["about"] == removed["sample_id"]]
     about = about[~about["method"].isin([RANDOM, NOTHING])]
     rows = []
-    for key, changes in about.groupby(["method", "fraction", "sample_id"]):
+    for key, part in about.groupby(["method", "fraction", "sample_id"]):
         if key[1:] not in chance.index:
             continue
         mean, spread, count = chance.loc[key[1:]]
-        value = changes["change"].mean()
-        error = spread * (1 / len(changes) + 1 / count) ** 0.5
+        value = part["change"].mean()
+        error = spread * (1 / len(part) + 1 / count) ** 0.5
         rows.append((*key, value, mean, value - mean, error))
     table = pd.DataFrame(rows, columns=columns)
-    for key, changes in table.groupby(["method", "fraction"]):
-        excess = mean_and_error(changes["excess"].to_numpy())
-        means = changes[["change", "random"]].mean()
+    for key, part in table.groupby(["method", "fraction"]):
+        excess = mean_and_error(part["excess"].to_numpy())
+        means = part[["change", "random"]].mean()
         table.loc[len(table)] = (*key, -1, *means, *excess)
     return table.sort_values(["fraction", "method", "sample_id"], ignore_index=True)
 
@@ -55,7 +55,7 @@ def removal_finding(table: pd.DataFrame, measurement: str) -> str:
         return "No model was trained without the images that matter most."
     rows = means[means["fraction"] == means["fraction"].max()]
     rows = rows.sort_values("excess", ascending=False)
-    texts = [
+    parts = [
         f"{method_name(row['method'])} "
         f"{change_of(row['excess'], row['standard_error'])}"
         for _, row in rows.iterrows()
@@ -65,5 +65,5 @@ def removal_finding(table: pd.DataFrame, measurement: str) -> str:
         f"How much more a sample's {cost_name(measurement)} rises without the "
         f"{rows['fraction'].iloc[0]:.0%} of the images that matter most for it than "
         f"after a random removal of the same size{unit and f', in {unit}'}: "
-        f"{listed(texts)}."
+        f"{listed(parts)}."
     )

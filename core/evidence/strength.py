@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from core.evidence.evaluation import lds, mean_and_error
+from core.evidence.names import method_name
 from core.evidence.stored import (
     FIGURES,
     OWN,
@@ -19,6 +20,7 @@ from core.evidence.stored import (
     figures,
     same_lens,
 )
+from core.numbers import number
 
 ALIKE = 0.005  # difference of LDS below which two digits would print nothing
 COLUMNS = ("method", "features", "draws", "halves_agree", "whole_agrees")
@@ -42,8 +44,8 @@ def strength_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     measured = target.to_numpy()
     for method, variant in _strengths(evidence):
         swept = sweep(evidence, method, variant, measurement, target)
-        usual = [(damping, changes) for damping, default, changes in swept if default]
-        if not usual:
+        own = [(damping, found) for damping, default, found in swept if default]
+        if not own:
             continue
         facts = evidence.recipe.get("features", {}).get(method, {}).get(variant, {})
         agree = facts.get("halves_agree", np.nan)
@@ -53,9 +55,9 @@ def strength_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
             "draws": facts.get("draws", np.nan),
             "halves_agree": agree,
             "whole_agrees": 2 * agree / (1 + agree),
-            "relative_damping": usual[0][0],
+            "relative_damping": own[0][0],
         }
-        row |= figures(usual[0][1], measured)
+        row |= figures(own[0][1], measured)
         if len(swept) > 1:
             row |= _best(swept, measured)
         rows.append(row)
@@ -80,7 +82,7 @@ def sweep(evidence, method, variant, measurement, target) -> list[tuple]:
     wanted = (PREDICTED_BY.get(measurement, measurement), OWN)
     known = evidence.recipe["dampings"].get(method)
     known = evidence.recipe.get("features", {}).get(method, {}).get(variant, known)
-    swept = []
+    found = []
     for lens in evidence.lenses():
         plain = default_lens(evidence, method, lens["measurement"])
         plain |= {"variant": variant}
@@ -93,8 +95,8 @@ def sweep(evidence, method, variant, measurement, target) -> list[tuple]:
         if known and "mean_eigenvalue" in known:
             damping = known["own"] if default else lens["damping"]
             relative = damping / known["mean_eigenvalue"]
-        swept.append((relative, default, predicted))
-    return sorted(swept, key=lambda one: one[0])
+        found.append((relative, default, predicted))
+    return sorted(found, key=lambda one: one[0])
 
 
 def _best(swept: list[tuple], measured: np.ndarray) -> dict:
@@ -103,14 +105,14 @@ def _best(swept: list[tuple], measured: np.ndarray) -> dict:
     values = np.array([mean for mean, _ in rows])
     if not np.isfinite(values).any():
         return {}
-    best = int(np.nanargmax(values))
-    below = bool((values[:best] < values[best] - ALIKE).any())
-    above = bool((values[best + 1 :] < values[best] - ALIKE).any())
+    place = int(np.nanargmax(values))
+    below = bool((values[:place] < values[place] - ALIKE).any())
+    above = bool((values[place + 1 :] < values[place] - ALIKE).any())
     sides = {(True, True): "both", (True, False): "below", (False, True): "above"}
     return {
-        "best_damping": swept[best][0],
-        "best_lds": values[best],
-        "best_error": rows[best][1],
+        "best_damping": swept[place][0],
+        "best_lds": values[place],
+        "best_error": rows[place][1],
         "falls": sides.get((below, above), "flat"),
     }
 
@@ -121,3 +123,18 @@ def best_of_sweep(evidence, method: str, measurement: str) -> dict:
     swept = sweep(evidence, method, "", measurement, target)
     best = _best(swept, target.to_numpy()) if len(swept) > 1 else {}
     return {name: best[name] for name in ("best_lds", "best_damping") if best}
+
+
+def strength_finding(table: pd.DataFrame) -> str:
+    """Return which method gains most at its best, and which one leads."""
+    rows = table[table["best_lds"].notna()]
+    if rows.empty:
+        return "No method was tried at more than one damping."
+    gain = rows.loc[(rows["best_lds"] - rows["lds"]).idxmax()]
+    top, best = rows.iloc[0], rows.loc[rows["best_lds"].idxmax()]
+    return (
+        f"{method_name(gain['method'])} gains most from another damping: "
+        f"{number(gain['lds'])} becomes {number(gain['best_lds'])}. At their best, "
+        f"{method_name(best['method'])} leads with {number(best['best_lds'])}; at "
+        f"their own damping, {method_name(top['method'])} with {number(top['lds'])}."
+    )

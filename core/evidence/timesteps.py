@@ -26,12 +26,12 @@ def timestep_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     bands = evidence.measured[evidence.measured["measurement"] == measurement]
     bands = bands[["low", "high"]].drop_duplicates().sort_values(["low", "high"])
     plain = default_lens(evidence, "ekfac", measurement)
-    lenses = [
+    asked = [
         ("ekfac", lens)
         for lens in evidence.lenses()
         if same_lens(lens, plain, "low", "high")
     ]
-    lenses += [
+    asked += [
         (method, lens)
         for method, lens in default_rows(evidence, measurement)
         if method != "ekfac"
@@ -39,7 +39,7 @@ def timestep_table(evidence: Evidence, measurement: str) -> pd.DataFrame:
     rows = []
     for low, high in bands.itertuples(index=False):
         target = evidence.target(measurement, low, high)
-        for method, lens in lenses:
+        for method, lens in asked:
             predicted = evidence.predicted(lens, target)
             if predicted is not None:
                 scored = {"scored_low": lens["low"], "scored_high": lens["high"]}
@@ -92,18 +92,17 @@ def _proxies(evidence: Evidence, measurement: str) -> list[tuple]:
     }
     if any(change is None for change in predicted.values()):
         return []
-    lds_by_name, alone = {name: [] for name in STAND_INS}, {}
+    parts, alone = {name: [] for name in STAND_INS}, {}
     for scored, change in predicted.items():
         for band, target in targets.items():
             which = "own" if scored == band else "higher" if scored > band else "lower"
-            pair = change, target.to_numpy()
-            values = np.array([lds(*pair).mean(), *lds_without_each(*pair)])
-            lds_by_name[which].append(values)
+            with_parts = _jackknifed(change, target.to_numpy())
+            parts[which].append(with_parts)
             if scored == band:
-                alone["timesteps {}:{} predict themselves".format(*band)] = values
-    if not all(lds_by_name.values()):
+                alone["timesteps {}:{} predict themselves".format(*band)] = with_parts
+    if not all(parts.values()):
         return []
-    means = {name: np.mean(values, axis=0) for name, values in lds_by_name.items()}
+    means = {name: np.mean(values, axis=0) for name, values in parts.items()}
     rows = {STAND_INS[name]: values for name, values in means.items()}
     rows[GAP] = means["higher"] - means["lower"]
     count = next(iter(targets.values())).shape[1]
@@ -111,6 +110,12 @@ def _proxies(evidence: Evidence, measurement: str) -> list[tuple]:
         (name, values[0], jackknife_error(values[1:]), count)
         for name, values in (rows | alone).items()
     ]
+
+
+def _jackknifed(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """Return the mean LDS, then those without each subset, shape (1 + M,)."""
+    whole = lds(predicted, measured).mean()
+    return np.array([whole, *lds_without_each(predicted, measured)])
 
 
 _SCORED = ["scored_low", "scored_high"]

@@ -222,8 +222,8 @@ def _stored_damping(evidence: Evidence, method: str, damping: float | None) -> f
 
     One that was not swept is returned as it is, and no scores will be found.
     """
-    usual = evidence.recipe["dampings"].get(method, {}).get("own")
-    if damping is None or (usual and np.isclose(damping, usual, SAME_DAMPING, 0)):
+    own = evidence.recipe["dampings"].get(method, {}).get("own")
+    if damping is None or (own and np.isclose(damping, own, SAME_DAMPING, 0)):
         return float("nan")
     rows = evidence.scores["method"] == method
     swept = evidence.scores.loc[rows, "damping"].dropna().unique()

@@ -9,7 +9,10 @@ import numpy as np
 import pandas as pd
 
 from core.evidence.evaluation import predicted_changes
+from core.evidence.lds import ERRORS
+from core.evidence.names import method_name
 from core.evidence.stored import Evidence, default_rows, figures
+from core.numbers import plus_minus
 
 COLUMNS = ("method", "lds", "standard_error", "within", "within_error")
 COLUMNS += ("within_subset_error", "between", "between_error")
@@ -43,17 +46,17 @@ def within_class_table(
             continue
         scores = np.stack(list(scores.loc[target.index])).astype(float)
         means = class_means(scores, names)
-        scores_by_name = {"": scores, "within": scores - means, "between": means}
+        parts = {"": scores, "within": scores - means, "between": means}
         row = {"method": method}
-        for name, values in scores_by_name.items():
+        for name, values in parts.items():
             changes = predicted_changes(values, evidence.masks[target.columns])
-            tested = figures(changes, target.to_numpy())
+            found = figures(changes, target.to_numpy())
             row |= {
-                name or "lds": tested["lds"],
-                f"{name}_error" if name else "standard_error": tested["standard_error"],
+                name or "lds": found["lds"],
+                f"{name}_error" if name else "standard_error": found["standard_error"],
             }
             if name == "within":
-                row["within_subset_error"] = tested["subset_error"]
+                row["within_subset_error"] = found["subset_error"]
         rows.append(row)
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     return table.sort_values("within", ascending=False, ignore_index=True)
@@ -64,3 +67,19 @@ def class_means(scores: np.ndarray, names: np.ndarray) -> np.ndarray:
     _, owner = np.unique(names, return_inverse=True)
     members = np.eye(owner.max() + 1)[owner]  # (N, classes)
     return (scores @ members / members.sum(0)) @ members.T
+
+
+def within_class_finding(table: pd.DataFrame, method: str = "ekfac") -> str:
+    """Return what a method knows beyond the classes, in a sentence or two."""
+    rows = table[table["method"] == method]
+    if rows.empty:
+        return ""
+    row = rows.iloc[0]
+    text = (
+        f"Told nothing of classes, {method_name(method)} still ranks halves with LDS "
+        f"{plus_minus(row['within'], row['within_error'])} "
+        f"(all of it: {plus_minus(row['lds'], row['standard_error'])}). "
+    )
+    if row["between"] > ERRORS * row["between_error"]:
+        return f"{text}Class means alone reach {row['between']:.2f}."
+    return f"{text}Class means alone tell no more than chance."

@@ -237,9 +237,8 @@ class Facts:
         evidence = None
         with suppress(LookupError, ValueError):  # none, or of other scores
             evidence = self.evidence()
-        classes = self.classes.to_dict("index")
         own = {
-            int(i): {} if pd.isna(label) else classes[int(label)]
+            int(i): {} if pd.isna(label) else self.class_of(int(label))
             for i, label in self.gallery["label"].items()
         }
         labels = self.examples.table[list(self.classes.columns)].astype(str)

@@ -66,7 +66,7 @@ def label_share(scores: np.ndarray, labels: pd.DataFrame, own: Mapping) -> float
     """
     top = np.argsort(-scores, kind="stable")[:TOP]
     rows = labels.iloc[top]
-    return float(np.mean([(rows[name].to_numpy() == own[name]).mean() for name in own]))
+    return float(np.mean([(rows[name] == own[name]).mean() for name in own]))
 
 
 def first_image(

@@ -12,10 +12,11 @@ import importlib.abc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-Progress = Callable[[int, int, str], None]  # that of `core.answers`, without pandas
+from core.answers import Progress
+
 # What only the model and the map load: a page that needed what is held back would wait
 # for the thread that waits for it.
 HEAVY = set(

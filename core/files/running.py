@@ -102,10 +102,10 @@ class Announcement:
             "total": total,
             "seconds_left": seconds_left,
         }
-        temporary = self._path.with_name(self._path.name + ".part")
+        part = self._path.with_name(self._path.name + ".part")
         with suppress(OSError):  # not `written_whole`: waiting for the disk takes long
-            temporary.write_text(json.dumps(values))
-            os.replace(temporary, self._path)
+            part.write_text(json.dumps(values))
+            os.replace(part, self._path)
 
     def end(self) -> None:
         """Remove the file."""
@@ -141,15 +141,15 @@ def announced(folder: Path, collection: str, verb: str) -> Iterator[Announcement
 
 def running(folder: Path) -> list[Running]:
     """Return the commands at work in a folder of collections, the oldest first."""
-    commands = map(_read, folder.glob(f".*{SUFFIX}"))
-    return sorted(filter(None, commands), key=lambda one: (one.started, one.process))
+    found = map(_read, folder.glob(f".*{SUFFIX}"))
+    return sorted(filter(None, found), key=lambda one: (one.started, one.process))
 
 
 def _read(path: Path) -> Running | None:
     """Return what a file says, None where it is damaged or its process is gone."""
     try:
         values = json.loads(path.read_text())
-        command = Running(**{name: values[name] for name in KINDS})
+        found = Running(**{name: values[name] for name in KINDS})
         silent = time.time() - path.stat().st_mtime > SILENCE
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -157,10 +157,10 @@ def _read(path: Path) -> Running | None:
         return None
     gone = (
         silent
-        if command.machine != _machine()
-        else not _is_alive(command.process, command.born)
+        if found.machine != _machine()
+        else not _is_alive(found.process, found.born)
     )
-    return None if gone else command
+    return None if gone else found
 
 
 def _machine() -> str:

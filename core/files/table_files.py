@@ -41,11 +41,11 @@ def read_table(path: Path) -> pd.DataFrame:
         Damaged: If it is not whole. Tables older than checksums have none.
     """
     try:
-        table = pq.read_table(path, partitioning=None)
-        wanted = (table.schema.metadata or {}).get(CHECKSUM)
-        if wanted is not None and wanted != cells_sha256(table).encode():
+        found = pq.read_table(path, partitioning=None)
+        wanted = (found.schema.metadata or {}).get(CHECKSUM)
+        if wanted is not None and wanted != cells_sha256(found).encode():
             raise Damaged(path)
-        return table.to_pandas()
+        return found.to_pandas()
     except DAMAGE as error:
         raise Damaged(path) from error
 
@@ -53,7 +53,7 @@ def read_table(path: Path) -> pd.DataFrame:
 def cells_sha256(table: pa.Table) -> str:
     """Return the checksum of all columns' names and cells, and of what pandas noted."""
     noted = (table.schema.metadata or {}).get(b"pandas", b"")
-    digest = hashlib.sha256(noted)
+    found = hashlib.sha256(noted)
     for name, column in zip(table.column_names, table.columns, strict=True):
-        digest.update(repr((name, column.to_pylist())).encode())
-    return digest.hexdigest()
+        found.update(repr((name, column.to_pylist())).encode())
+    return found.hexdigest()

@@ -36,17 +36,17 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
             yield file
         return
     path = Path(os.path.realpath(path))
-    temporary = path.with_name(path.name + ".part")
+    part = path.with_name(path.name + ".part")
     try:
-        with open(temporary, "wb") as file:
+        with open(part, "wb") as file:
             if path.is_file():
                 os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(part, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 
@@ -71,9 +71,9 @@ def _end_of_links(path: Path) -> Path:
 
 def _opened_stream(path: Path) -> BinaryIO:
     """Return a device, pipe or open file, opened for writing."""
-    match = OPEN_FILE.fullmatch(str(_end_of_links(path)))
-    if match and int(match["process"]) == os.getpid():
-        return open(os.dup(int(match["number"])), "wb")  # goes on where it is
+    found = OPEN_FILE.fullmatch(str(_end_of_links(path)))
+    if found and int(found["process"]) == os.getpid():
+        return open(os.dup(int(found["number"])), "wb")  # goes on where it is
     return open(path, "wb")
 
 

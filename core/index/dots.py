@@ -64,8 +64,8 @@ def _starts(builder, array, row, column, count):
     """Emit the addresses of an element in consecutive rows."""
     length, integer = builder.extract_value(array.shape, 1), row.type
     rows = [builder.add(row, integer(i)) for i in range(count)]
-    offsets = [builder.add(builder.mul(one, length), column) for one in rows]
-    return [builder.gep(array.data, [offset]) for offset in offsets]
+    places = [builder.add(builder.mul(one, length), column) for one in rows]
+    return [builder.gep(array.data, [place]) for place in places]
 
 
 def _sums(builder, codes, queries, width, bits):
@@ -78,10 +78,10 @@ def _sums(builder, codes, queries, width, bits):
     ) as (byte, _):
         loaded = [_load(builder, code, byte, _BYTES) for code in codes]
         for k in range(8 // bits):
-            offset = builder.add(byte, builder.mul(width, integer(k)))
+            place = builder.add(byte, builder.mul(width, integer(k)))
             fields = [_field(builder, code, k, bits) for code in loaded]
-            vectors = [_load(builder, query, offset, _FLOATS) for query in queries]
-            pairs = [(field, query) for field in fields for query in vectors]
+            asked = [_load(builder, query, place, _FLOATS) for query in queries]
+            pairs = [(field, query) for field in fields for query in asked]
             for total, (field, query) in zip(sums, pairs, strict=True):
                 old = builder.load(total)
                 builder.store(_added(builder, old, field, query, bits), total)

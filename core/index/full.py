@@ -206,14 +206,14 @@ class GradientIndex:
         count = min(last * BLOCK, self.num_params) - first * BLOCK
         begin = packed_bytes(first * BLOCK, BLOCK, self.bits)
         end = packed_bytes(first * BLOCK + count, BLOCK, self.bits)
-        columns = []
+        parts = []
         for shard in range(0, self.num_examples, SHARD_EXAMPLES):
             codes, scales = self._mapped(shard)
             values = unpack(codes[:, begin:end], self.bits, count)
             repeated = np.repeat(scales[:, first:last], BLOCK, axis=1)[:, :count]
-            columns.append(values * repeated)
+            parts.append(values * repeated)
         skipped = start - first * BLOCK
-        return torch.from_numpy(np.concatenate(columns))[:, skipped:][:, : stop - start]
+        return torch.from_numpy(np.concatenate(parts))[:, skipped:][:, : stop - start]
 
     @property
     def num_bytes(self) -> int:
@@ -252,14 +252,14 @@ class GradientIndex:
         # Each thread takes whole pieces: of a million images there are thousands of
         # shards, and dividing every one took several times as long as reading it.
         share = -(-self.num_examples // (2 * threads)) * self._widths()["codes"]
-        pieces, blocks, done = self.pieces(min(piece_bytes, share)), [], 0
+        pieces, parts, done = self.pieces(min(piece_bytes, share)), [], 0
 
         def products(piece: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
             return block_products(queries, *piece, BLOCK, self.bits, 1)
 
-        for block in _in_order(products, pieces, threads):
-            blocks.append(block)
-            done += block.shape[1]
+        for part in _in_order(products, pieces, threads):
+            parts.append(part)
+            done += part.shape[1]
             if on_rows is not None:
                 on_rows(done, self.num_examples)
-        return np.concatenate(blocks, axis=1)
+        return np.concatenate(parts, axis=1)

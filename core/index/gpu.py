@@ -57,17 +57,17 @@ class DeviceIndex:
             queries: Rotated queries times `balance`, shape (Q, P), float32.
             on_rows: Called with (examples done, examples in all); may raise to stop.
         """
-        queries, blocks, done, kept = queries.to(self.device), [], 0, []
+        queries, parts, done, kept = queries.to(self.device), [], 0, []
         for piece in self._kept or self._streamed():
             if self.resident and self._kept is None:
                 kept.append(piece)
-            blocks.append(_products(queries, *piece, self.index.bits))
+            parts.append(_products(queries, *piece, self.index.bits))
             done += len(piece[0])
             if on_rows is not None:
                 on_rows(done, self.index.num_examples)
         if kept:
             self._kept = kept
-        return torch.cat(blocks, dim=1).cpu().numpy()
+        return torch.cat(parts, dim=1).cpu().numpy()
 
     def _streamed(self) -> Iterator[Piece]:
         """Yield all pieces on the device, each while the next one is being copied."""
@@ -127,11 +127,11 @@ def _decoded_products(
         if num_blocks * block == 0:
             continue
         end = begin + num_blocks * -(-block * bits // 8)
-        block_codes = codes[:, begin:end].unflatten(1, (num_blocks, -1))
-        values = _decode(block_codes, bits)[..., :block]  # (B, blocks, block)
-        block_queries = queries[:, first * BLOCK : first * BLOCK + num_blocks * block]
-        block_queries = block_queries.unflatten(1, (num_blocks, block))
-        by_block = torch.einsum("bnk,qnk->qbn", values, block_queries).double()
+        part = codes[:, begin:end].unflatten(1, (num_blocks, -1))
+        values = _decode(part, bits)[..., :block]  # (B, blocks, block)
+        asked = queries[:, first * BLOCK : first * BLOCK + num_blocks * block]
+        asked = asked.unflatten(1, (num_blocks, block))
+        by_block = torch.einsum("bnk,qnk->qbn", values, asked).double()
         total += (by_block * scales[:, first : first + num_blocks]).sum(2)
     return total
 

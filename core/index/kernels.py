@@ -153,8 +153,8 @@ def _padded(queries, codes, bits):
     padded_codes[:, :width] = codes
     spread = np.zeros((len(queries), fields, padded_width), np.float32)
     for k in range(fields):
-        some = queries[:, k * width : (k + 1) * width]
-        spread[:, k, : some.shape[1]] = some
+        part = queries[:, k * width : (k + 1) * width]
+        spread[:, k, : part.shape[1]] = part
     return spread.reshape(len(queries), -1), padded_codes
 
 
@@ -173,8 +173,8 @@ def _products_kernel(bits: int):
         def add(at, block, codes, queries, scales, totals, products):
             row, number, query = at
             width = block * bits // 8
-            start = number * block
-            sums = dot(codes, row, number * width, width, queries, query, start)
+            place = number * block
+            sums = dot(codes, row, number * width, width, queries, query, place)
             for r in range(num_rows):
                 for q in range(num_queries):
                     value = np.float64(sums[r * num_queries + q])
@@ -196,8 +196,8 @@ def _products_kernel(bits: int):
         totals = np.zeros((num_blocks, len(queries)), np.float32)
         for number in range(num_blocks):
             for query in range(len(queries)):
-                start = number * block
-                sums = dot_one(clear, 0, 0, width, queries, query, start)
+                place = number * block
+                sums = dot_one(clear, 0, 0, width, queries, query, place)
                 totals[number, query] = sums[0]
         return totals
 
@@ -248,18 +248,18 @@ def _encode_blocks(values, codes, scales, block, bits):
     for row in range(len(values)):
         for number in range(scales.shape[1]):
             first = number * block
-            numbers = values[row, first : min(first + block, num_params)]
+            part = values[row, first : min(first + block, num_params)]
             first_byte = number * (block * bits // 8)
-            width = (len(numbers) * bits + 7) // 8
+            width = (len(part) * bits + 7) // 8
             if bits == 1:
-                scales[row, number] = _sign_scale(numbers)
-                for i in range(len(numbers)):
-                    fields[i] = np.int8(1) if numbers[i] > 0 else np.int8(-1)
+                scales[row, number] = _sign_scale(part)
+                for i in range(len(part)):
+                    fields[i] = np.int8(1) if part[i] > 0 else np.int8(-1)
             else:
-                scale = _largest(numbers) / np.float32(2 ** (bits - 1) - 1)
+                scale = _largest(part) / np.float32(2 ** (bits - 1) - 1)
                 scales[row, number] = scale
-                _round(numbers, scale if scale != 0 else np.float32(1), fields)
-            fields[len(numbers) :] = 0
+                _round(part, scale if scale != 0 else np.float32(1), fields)
+            fields[len(part) :] = 0
             _pack(fields, bits, codes[row, first_byte : first_byte + width])
 
 

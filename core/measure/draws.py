@@ -206,9 +206,9 @@ def even_drops(
         return dropped
     # Which one: a sequence that covers [0, 1) evenly, behind a random offset.
     offset = torch.rand(1, generator=generator, dtype=torch.float64)
-    turn = (before * (5**0.5 - 1) / 2 + offset) % 1
+    place = (before * (5**0.5 - 1) / 2 + offset) % 1
     relative = tuple(share / total for share in shares)
-    codes = drop_codes(turn.clamp(max=1 - 1e-12), relative)
+    codes = drop_codes(place.clamp(max=1 - 1e-12), relative)
     return torch.where(dropped, codes, 0)
 
 

@@ -45,10 +45,10 @@ def fold_gradients(
     gradients = weight.new_empty(num_folds, layout.num_params)
     costs = []
     for fold in range(num_folds):
-        batches = draws[fold * per_fold : (fold + 1) * per_fold].split(most)
+        parts = draws[fold * per_fold : (fold + 1) * per_fold].split(most)
         summands = (
-            (batch.weights * measurement(denoiser, x_0, label, batch)).sum() / per_fold
-            for batch in batches
+            (part.weights * measurement(denoiser, x_0, label, part)).sum() / per_fold
+            for part in parts
         )
         _, cost = summed_gradient(summands, denoiser, layout, out=gradients[fold])
         costs.append(cost)
@@ -74,7 +74,7 @@ def summed_gradient(
     parameters = attributed_parameters(denoiser.unet, layout)
     total, value = None, 0.0
     for cost in costs:
-        gradients = torch.autograd.grad(cost, parameters)
-        total = gradients if total is None else torch._foreach_add(total, gradients)
+        parts = torch.autograd.grad(cost, parameters)
+        total = parts if total is None else torch._foreach_add(total, parts)
         value = value + cost.detach()
     return flatten_gradients(list(total), layout, out=out), value

@@ -308,10 +308,7 @@ def _adapted(model: nn.Module | None) -> set[str]:
 
 def _check_trained(model: nn.Module) -> None:
     """Refuse adapters as they are before their first step of training."""
-    if not any(
-        layer.scale and layer.down.weight.any() and layer.up.weight.any()
-        for layer in low_rank_layers(model).values()
-    ):
+    if not any(_changes(layer) for layer in low_rank_layers(model).values()):
         raise ValueError(
             "The LoRA changes nothing: around each layer its alpha, or one of the two "
             "small layers, is zero. Give one that was trained."
@@ -358,3 +355,8 @@ def keep_adapters(model: nn.Module) -> None:
     for module in model.modules():  # what peft leaves behind, which nothing reads
         module.__dict__.pop("peft_config", None)
     train_adapters_only(model)
+
+
+def _changes(layer: LowRank) -> bool:
+    """Return whether an adapter adds anything to its layer's output."""
+    return bool(layer.scale and layer.down.weight.any() and layer.up.weight.any())

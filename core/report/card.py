@@ -52,11 +52,11 @@ def card(explorer: Explorer, query: Query, answer: Answer, font: Path) -> bytes:
     unit = reading.scale(answer).unit
     title += f" ({unit})" if unit else ""
     pen.wrap(title, (left, 34), 21, ACCENT, SIZE[0] - left - MARGIN, 1, bold=True)
-    shown = [int(position) for position in strip.positions]
-    for number, position in enumerate(shown):
+    shown = [int(place) for place in strip.positions]
+    for number, place in enumerate(shown):
         row, column = divmod(number, COLUMNS)
         corner = (left + column * (TILE + GAP), top + row * (TILE + 60))
-        _tile(image, pen, explorer, answer, position, corner)
+        _tile(image, pen, explorer, answer, place, corner)
     if not shown:
         pen.wrap(strip.empty, (left, top), 24, TEXT, SIZE[0] - left - MARGIN, 2)
     text = first_sentence(explorer, answer)
@@ -77,7 +77,7 @@ def card(explorer: Explorer, query: Query, answer: Answer, font: Path) -> bytes:
 
 def _credit(explorer: Explorer, query: Query, answer: Answer, shown: list[int]) -> str:
     """Return the credit lines of the images on the card."""
-    ids = [int(answer.example_ids[position]) for position in shown]
+    ids = [int(answer.example_ids[place]) for place in shown]
     if query.kind == "example":
         ids.append(query.facts["example_id"])
     lines = dict.fromkeys(one_line(explorer.credit(example)) for example in ids)

@@ -67,10 +67,10 @@ def html_report(
     """
     answers = [part.answer for part in parts]
     shown = sorted({
-        int(answer.example_ids[position])
+        int(answer.example_ids[place])
         for answer in answers
         for strip in reading.strips(answer, STRIP)
-        for position in strip.positions
+        for place in strip.positions
     })
     return _template().render(
         title=one_line(f"{explorer.title}: {query.description}"),
@@ -120,8 +120,8 @@ def _sample(query: Query, region: tuple[int, int, int, int] | None) -> dict:
             "width": 100 * (x1 - x0) / width,
             "height": 100 * (y1 - y0) / height,
         }
-    source = images.data_uri(images.enlarged(images.png(query.pixels)))
-    return {"src": source, "alt": one_line(query.description), "box": box}
+    picture = images.data_uri(images.enlarged(images.png(query.pixels)))
+    return {"src": picture, "alt": one_line(query.description), "box": box}
 
 
 ORIGINS = {
@@ -216,8 +216,8 @@ def _lens(explorer: Explorer, query: Query, part: Part, answers: list[Answer]) -
                 "tone": strip.tone,
                 "empty": strip.empty,
                 "tiles": [
-                    _tile(explorer, answer, int(position), others)
-                    for position in strip.positions
+                    _tile(explorer, answer, int(place), others)
+                    for place in strip.positions
                 ],
             }
             for strip in reading.strips(answer, STRIP)
@@ -284,11 +284,11 @@ def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
         ("Training gradients", reading.SOURCES.get(answer.source, answer.source)),
     ]
     if method.damped:
-        usual_text = "the collection’s own"
+        own = "the collection’s own"
         if lens.damping is None and method.kind == "influence":
             usual = minus(f"{explorer.provenance['damping']:.6g}")
-            usual_text += f" (EK-FAC: {usual})"
-        text = usual_text if lens.damping is None else minus(f"{lens.damping:.6g}")
+            own += f" (EK-FAC: {usual})"
+        text = own if lens.damping is None else minus(f"{lens.damping:.6g}")
         rows.append(("Damping", text))
     return rows
 
@@ -335,8 +335,8 @@ def _shares(explorer: Explorer, answers: list[Answer]) -> list[dict]:
 def _agreement(explorer: Explorer, answers: list[Answer]) -> list[dict]:
     """Return how far each pair of lenses names the same images."""
     pairs = []
-    for number, first in enumerate(answers):
-        for second in answers[number + 1 :]:
+    for place, first in enumerate(answers):
+        for second in answers[place + 1 :]:
             compared = {
                 name: compare(first, second)
                 for name, compare in comparison.COMPARISONS.items()

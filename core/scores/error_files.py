@@ -73,8 +73,8 @@ def read_model(path: Path) -> ErrorModel | None:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"'{path.name}' is damaged. Get it again from where it came, or build the "
-            "collection again."
+            f"'{path.name}' is damaged. Get it again from where it came, or delete it "
+            "and make it again with `python -m precompute errors`."
         ) from error
 
 

@@ -151,10 +151,10 @@ def fit_law(
 
     from scipy.optimize import minimize  # slow to load, and the first page does not fit
 
-    fitted = minimize(
+    found = minimize(
         cost, np.full(3, -1.0), jac=True, method="L-BFGS-B", bounds=[(-18, 6)] * 3
     )
-    return Law(*(np.exp(fitted.x) * sizes).tolist())
+    return Law(*(np.exp(found.x) * sizes).tolist())
 
 
 def fit_sketch(

@@ -37,7 +37,7 @@ def expected_images(
     Returns:
         Clean examples, shape (S, C, H, W), on the model's device.
     """
-    images = []
+    parts = []
     states = trajectory.states[:-1].to(denoiser.device)
     timesteps = trajectory.timesteps.to(denoiser.device)
     size = min(batch_size, denoiser.most_at_once)
@@ -45,8 +45,8 @@ def expected_images(
         x_t, t = states[first : first + size], timesteps[first:][:size]
         labels = denoiser.labels(label, len(t))
         clean = denoiser.expected(x_t, t, labels, guidance_scale)
-        images.append(clean)
-    return torch.cat(images)
+        parts.append(clean)
+    return torch.cat(parts)
 
 
 def draws_per_step(num_draws: int, num_steps: int) -> int:

@@ -158,8 +158,8 @@ def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
             f"Make it with `python -m precompute methods --collection "
             f"{collection.name} --only {only}`{source}."
         )
-    usable = _of_model(collection, paths)
-    if not usable:
+    own = _of_model(collection, paths)
+    if not own:
         other, denoiser = read_facts(paths[0]), collection.denoiser_sha256()
         raise ValueError(
             f"'{paths[0].name}' belongs to the model {other['denoiser'][:12]}; "
@@ -167,19 +167,19 @@ def find_method(collection: Collection, method: str) -> tuple[Path, dict]:
             "again with `python -m precompute methods --collection "
             f"{collection.name}`."
         )
-    best = max(usable, key=lambda path: _strength(usable[path]))
-    stored = usable[best]["settings"]
+    best = max(own, key=lambda path: _strength(own[path]))
+    stored = own[best]["settings"]
     collection.require_settings({k: v for k, v in stored.items() if k != "method"})
-    return best, usable[best]
+    return best, own[best]
 
 
 def method_files(collection: Collection, method: str) -> list[MethodFile]:
     """Return all files of a method, the one that answers first, then by strength."""
     best, _ = find_method(collection, method)
     kind = METHODS[method].file
-    usable = _of_model(collection, _paths(collection, kind))
+    own = _of_model(collection, _paths(collection, kind))
     rest = sorted(
-        (path for path in usable if path != best), key=lambda p: _strength(usable[p])
+        (path for path in own if path != best), key=lambda p: _strength(own[p])
     )
     return [_read(path) for path in (best, *reversed(rest))]
 

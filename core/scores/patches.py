@@ -60,13 +60,13 @@ def patch_shares(
     """
     noisy = signal**0.5 * query + (1 - signal) ** 0.5 * noise
     rows, weights = patches(noisy[None], side)[0], []
-    for some in images.split(IMAGES):
-        others = patches(signal**0.5 * some, side)
-        count, num_patches = others.shape[:2]
+    for part in images.split(IMAGES):
+        others = patches(signal**0.5 * part, side)
+        count, places = others.shape[:2]
         others = others.flatten(0, 1)
         # |a - b|^2 less |a|^2, which a softmax over b does not see.
         apart = torch.addmm(others.square().sum(1)[None], rows, others.T, alpha=-2)
-        apart = apart.view(len(rows), count, num_patches) / (-2 * (1 - signal))
+        apart = apart.view(len(rows), count, places) / (-2 * (1 - signal))
         weights.append(apart.logsumexp(2))
     return torch.cat(weights, 1).softmax(1).mean(0)
 

@@ -90,14 +90,14 @@ def linear_scores(
     products = gradients.products(means, on_rows).astype(np.float64)
     if about_mean:
         products = centred(products)
-    scored = []
-    for one, mean, row in zip(folds, means, products, strict=True):
-        law = noise.variance(one, row) + gradients.variance(mean, row)
-        variance = noise.repeated(law, row, gradients.source)
-        scored.append(Scores(row, np.sqrt(variance), gradients.source))
+    found = []
+    for one, mean, own in zip(folds, means, products, strict=True):
+        law = noise.variance(one, own) + gradients.variance(mean, own)
+        variance = noise.repeated(law, own, gradients.source)
+        found.append(Scores(own, np.sqrt(variance), gradients.source))
         if on_rows is not None:
-            on_rows(len(scored), len(folds))
-    return scored
+            on_rows(len(found), len(folds))
+    return found
 
 
 class Scoring:
@@ -150,8 +150,8 @@ class Scoring:
     def error_model(self) -> ErrorModel:
         """How errors grow with the scores, as far as the collection says."""
         config = config_from_dict(self.settings)
-        model = read_model(errors_path(self.collection.path.parent, config))
-        return model or typical_model(self.collection.meta("noise_calibration"))
+        found = read_model(errors_path(self.collection.path.parent, config))
+        return found or typical_model(self.collection.meta("noise_calibration"))
 
     @cached_property
     def whitened_norms(self) -> np.ndarray:
@@ -243,10 +243,8 @@ class Scoring:
 
     def _read_curvature(self, method: str) -> Curvature:
         kind = METHODS[method].preconditioner
-        curvature = self.method_file(method).curvature(self.basis.layout, kind)
-        return Curvature(
-            curvature.basis.to(self.device), curvature.eigenvalues.to(self.device)
-        )
+        found = self.method_file(method).curvature(self.basis.layout, kind)
+        return Curvature(found.basis.to(self.device), found.eigenvalues.to(self.device))
 
     def scores(
         self,
@@ -269,7 +267,7 @@ class Scoring:
                 lens, file.query_features(means, self.basis.layout)
             )
             return [without_errors(row) for row in rows]
-        scored = linear_scores(
+        found = linear_scores(
             [self.preconditioned(one, lens) for one in folds],
             self.gradients(lens),
             replace(self.noise, kind=question_kind(lens)),
@@ -277,11 +275,11 @@ class Scoring:
             method.centred,
         )
         if method.scores is None:
-            return scored
+            return found
         change = resolve_name(method.scores)
         return [
             scores.each(partial(change, folds=one, scoring=self))
-            for scores, one in zip(scored, folds, strict=True)
+            for scores, one in zip(found, folds, strict=True)
         ]
 
     def feature_scores(self, lens: Lens, features: Tensor) -> np.ndarray:

@@ -160,14 +160,11 @@ class FromFeatures:
 
     def estimates(self, vector: Tensor) -> np.ndarray:
         """Return products of a vector by each part of the features alone, (K, N)."""
-        features, projected = (
-            self.file.features,
-            self.file.projection.apply(vector[None])[0],
-        )
+        features, own = self.file.features, self.file.projection.apply(vector[None])[0]
         return np.stack([
-            (features[:, first:last] @ projected[first:last]).double().numpy()
-            * (len(projected) / (last - first))
-            for first, last in part_bounds(len(projected))
+            (features[:, first:last] @ own[first:last]).double().numpy()
+            * (len(own) / (last - first))
+            for first, last in part_bounds(len(own))
         ])
 
     @cached_property
@@ -218,8 +215,8 @@ class Noise:
 
     def variance(self, folds: Tensor, scores: np.ndarray) -> np.ndarray:
         """Return the variance that both kinds of draws leave, by the laws, (N,)."""
-        question = self.asked(folds)
-        return self.model.variance(scores, question, self.level, self.lengths)
+        asked = self.asked(folds)
+        return self.model.variance(scores, asked, self.level, self.lengths)
 
     def repeated(self, variance: np.ndarray, scores: np.ndarray, source: str):
         """Return what repeats make of a variance by the laws, both (N,).

@@ -29,7 +29,7 @@ def component(name: str):
 _mount_tiles = component("tiles")
 _mount_matrix = component("matrix")
 _mount_region = component("region")
-_mount_menu = component("menu")
+_mount_guide = component("guide")
 
 
 @st.cache_resource(max_entries=4)
@@ -164,9 +164,24 @@ def shown_width(width: int) -> int:
     return width * max(round(SHOWN / width), 1) if width <= LARGEST else LARGEST
 
 
-def closing_menu() -> None:
-    """Let the page menu close after a choice on a phone; shows nothing."""
-    _mount_menu(key="closing_menu")
+def guide(spot: str | None, step: int, *, present: bool, key: str) -> str | None:
+    """Scroll to an element of the page once a step, and listen to the arrow keys.
+
+    Args:
+        spot: The element's key; None scrolls nowhere.
+        step: A new number scrolls anew.
+        present: Whether the rest is dimmed, and the line of the tour large.
+        key: The component's key.
+
+    Returns:
+        "next" or "back" if that was pressed just now, or None.
+    """
+    result = _mount_guide(
+        key=key,
+        data={"spot": spot, "step": step, "present": present},
+        on_pressed_change=lambda: None,
+    )
+    return result.pressed
 
 
 def last_click(*clicks: int | None) -> int | None:

@@ -1,5 +1,5 @@
 // The picture asked about; a rectangle dragged over it asks about that part only.
-// A finger on the picture draws as a mouse does; beside it the page scrolls as ever.
+// A finger scrolls the page as ever: the sliders below do the same for it.
 
 function element(tag, className) {
   const node = document.createElement(tag);
@@ -62,7 +62,7 @@ export default function (component) {
     ];
   };
   ground.onpointerdown = (event) => {
-    if (!event.isPrimary || event.button !== 0) return;
+    if (event.pointerType === "touch" || event.button !== 0) return;
     start = point(event);
     ground.setPointerCapture(event.pointerId);
   };
@@ -84,11 +84,6 @@ export default function (component) {
       return;
     }
     setTriggerValue("drawn", drawn);
-  };
-  ground.onpointercancel = () => {
-    start = null;
-    box.hidden = !data.box;
-    if (data.box) place(box, data.box, data.size);
   };
   parentElement.querySelector(".picture")?.remove();
   parentElement.append(frame);

@@ -47,7 +47,7 @@ def offer(
     def name(ending: str) -> str:
         return file_name("afterimage", explorer.name, query.key, ending=ending)
 
-    with st.container(border=True):
+    with st.container(border=True, key="take_along"):
         heading(
             "Take it with you",
             "Images, scores with errors, credits, settings, and the command that "

@@ -7,18 +7,11 @@ import streamlit as st
 
 from core.config import DATA_DIR
 from core.explorer.explorer import Explorer, list_collections, open_explorer
-from pages.parts import components, link, story
+from pages.parts import link, story
 from pages.parts.ties import tie
 from pages.parts.words import sentence, text
 
 HERE = Path(__file__).parent
-# What names a page for who hears it takes no room on the screen.
-UNSEEN = """<style>
-[data-testid="stLayoutWrapper"]:has(> .st-key-page-title) {
-    position: absolute; width: 1px; height: 1px; overflow: hidden;
-    clip-path: inset(50%);
-}
-</style>"""
 PAGES = {
     "explore": "Explore",
     "measurements": "Measurements",
@@ -38,18 +31,6 @@ def navigate():
         for name, title in PAGES.items()
     ]
     return st.navigation(pages, position="top")
-
-
-def show_title(title: str) -> None:
-    """Name the page: in the browser's title, and for who hears it read.
-
-    Who sees the page sees its name in the navigation.
-    """
-    st.set_page_config(page_title=f"{title} · Afterimage")
-    st.html(UNSEEN)
-    with st.container(key="page-title"):
-        st.title(title, anchor=False)
-        components.closing_menu()
 
 
 def root() -> Path:

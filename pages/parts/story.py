@@ -1,7 +1,10 @@
-"""The two-minute story: seven steps through the app, one line at the top of each page.
+"""The tour: eight steps through the app, one line at the top of each page.
 
-A step sets what is asked and goes to the page that shows it; a visitor may
-do anything in between. The line can be closed, and begun again from the sidebar.
+A step sets what is asked, goes to the page that shows it and scrolls to what it speaks
+of; what it says is true of the image that is shown (`core.report.tour`). A visitor may
+do anything in between. Arrow keys go on and back. The line can be closed, and begun
+again from the sidebar. With `?present` in the address it is large, and all but what it
+speaks of is dimmed.
 """
 
 from collections.abc import Callable
@@ -11,28 +14,32 @@ import streamlit as st
 
 from core.explorer.explorer import Explorer
 from core.lenses import Lens
-from pages.parts import lens_picker, link, waiting
+from core.report import tour
+from pages.parts import components, lens_picker, link, trust, waiting
 from pages.parts.words import column_word, text
 
 INVITED = -1  # the line offers the story; it was neither begun nor closed
 BOTH = [Lens("ekfac"), Lens("clip")]
+STYLE = components.HERE / "tour.css"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the story.
+    """One step of the tour.
 
     Attributes:
         page: Where it takes place.
         title: What a visitor does.
-        words: What to look at; plain text.
+        words: What to look at, of a gallery sample or another image (None); plain.
         prepare: Sets what is asked.
+        spot: Key of the element that it speaks of.
     """
 
     page: str
     title: str
-    words: str
+    words: Callable[[int | None], str]
     prepare: Callable[[Explorer], None]
+    spot: str
 
 
 def begin(explorer: Explorer) -> None:
@@ -67,57 +74,86 @@ def leave_out(explorer: Explorer) -> None:
 
 
 def steps(explorer: Explorer) -> list[Step]:
-    """Return the steps, in the words of a collection."""
+    """Return the steps that a collection can do, in its words."""
     labels = list(explorer.classes.columns)
-    label = column_word(explorer.name, labels[0]) if labels else "kind"
-    return [
+
+    def word(column: str) -> str:
+        return column_word(explorer.name, column)
+
+    who = word(labels[0]) if labels else "kind"
+
+    def measured(sample: int | None) -> str:
+        evidence = trust.find_evidence(explorer).evidence
+        return tour.without_words(explorer, evidence, sample, who)
+
+    told = [
         Step(
             "explore",
-            "Choose an image",
-            "The model drew this one. Choose any other from the gallery, or stay.",
+            "An image",
+            lambda sample: tour.drawn_words(explorer, sample),
             begin,
+            "sample_region",
         ),
         Step(
             "explore",
-            "See what helped",
-            "Removing a training image of the green row would make this image less "
-            "likely. The longer the bar, the more.",
+            "What helped",
+            lambda sample: tour.helped_words(explorer, sample, word),
             ask_whole(BOTH[:1]),
+            "lens_0",
         ),
         Step(
             "explore",
-            "Compare with similarity",
-            "CLIP finds look-alikes. Influence finds causes. The dark badge is an "
-            "image’s rank in the other column.",
+            "Look-alikes are not causes",
+            lambda sample: tour.alike_words(explorer, sample, word),
             ask_whole(BOTH),
+            "lens_1",
         ),
         Step(
             "explore",
-            "Ask about a region",
-            "Only the region counts now, and other images come first. Drag another "
-            "box on the image.",
+            "Only a region",
+            lambda sample: (
+                "Only the marked region counts now. Compare the order with the one "
+                "before, or drag another box."
+            ),
             ask_middle,
+            "sample_region",
         ),
         Step(
-            "groups",
-            f"Remove one {label}",
-            f"What if this {label} had never been there? Compare with random "
-            "removals of the same size.",
-            leave_out,
+            "timesteps",
+            "Structure, then detail",
+            lambda sample: (
+                "Press Play: the image forms out of noise. High noise decides "
+                "structure, low noise detail."
+            ),
+            ask_whole(BOTH),
+            "levels",
         ),
+        Step("groups", f"Without this {who}", measured, leave_out, "result"),
         Step(
             "evidence",
-            "See how far to trust it",
-            "Scores are predictions. This page shows what retraining measured.",
+            "How often is that right?",
+            lambda sample: tour.right_words(
+                trust.find_evidence(explorer).evidence, word
+            ),
             ask_whole(BOTH),
+            "evidence_opening",
         ),
         Step(
             "explore",
             "Take it with you",
-            "At the foot of this page: a report, an image to share, all scores.",
+            lambda sample: "A report, an image to share, all scores as a table.",
             ask_whole(BOTH),
+            "take_along",
         ),
     ]
+    tested = trust.find_evidence(explorer).evidence is not None
+    return [step for step in told if tested or step.page != "evidence"]
+
+
+def shown_sample() -> int | None:
+    """Return the gallery sample that is asked about, None for another image."""
+    named = st.session_state.get("view", {}).get("sample", "")
+    return int(named) if named.isdecimal() else None
 
 
 def go_to(explorer: Explorer, number: int) -> None:
@@ -138,32 +174,58 @@ def end() -> None:
 
 
 def show(explorer: Explorer) -> None:
-    """Show where in the story a visitor is, and the ways on, back and out."""
+    """Show where in the tour a visitor is, and the ways on, back and out."""
     if "story" not in st.session_state:
         # Who followed a link came for what it names.
         came_for = link.ORIGINS.keys() & st.query_params.to_dict().keys()
         st.session_state.story = None if came_for else INVITED
     if st.sidebar.button(
-        "Two-minute story",
+        "Two-minute tour",
         icon=":material/auto_stories:",
-        help="Seven steps from an image to a report, from the first one",
+        help="From an image to a report, from the first step",
     ):
         go_to(explorer, 0)
     number = st.session_state.story
     if number is None:
         return
     told = steps(explorer)
+    number = min(number, len(told) - 1)
     if number == INVITED:
         line = "**New here?** See what made an image, and how far to trust the "
         line += "answer: a two-minute tour."
     else:
         step = told[number]
-        line = f":gray[{number + 1} of {len(told)}] **{text(step.title)}.** "
-        line += text(step.words)
-    with st.container(horizontal=True, vertical_alignment="center", key="story"):
+        end = "" if step.title.endswith("?") else "."
+        line = f":gray[{number + 1} of {len(told)}] **{text(step.title)}{end}** "
+        line += text(step.words(shown_sample()))
+    st.html(f"<style>{STYLE.read_text()}</style>")
+    place = "story" if number == INVITED else "tour"
+    with st.container(horizontal=True, vertical_alignment="center", key=place):
         st.markdown(line, width="stretch")
         with st.container(horizontal=True, width="content"):  # buttons keep their place
             show_buttons(explorer, told, number)
+    guide(explorer, told, number)
+
+
+def guide(explorer: Explorer, told: list[Step], number: int) -> None:
+    """Scroll to what a step speaks of, once; go on and back by arrow keys."""
+    here = number != INVITED and told[number].page == st.session_state.get("page")
+    key = components.guide(
+        told[number].spot if here else None,
+        number,
+        present=presents(),
+        key="guide",
+    )
+    step = {"next": 1, "back": -1}.get(key, 0)
+    if step and 0 <= number + step < len(told):
+        go_to(explorer, number + step)
+
+
+def presents() -> bool:
+    """Return whether the tour is shown to an audience, as an address with it says."""
+    if "present" in st.session_state.get("followed", {}):
+        st.session_state.present = True
+    return st.session_state.get("present", False)
 
 
 def show_buttons(explorer: Explorer, told: list[Step], number: int) -> None:

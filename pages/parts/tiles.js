@@ -41,24 +41,8 @@ function tile(data, chosen, pick) {
   }
   (data.lines || []).forEach((line, place) =>
     button.append(element("span", place ? "line faint" : "line", line)));
-  button.onclick = () => pick(data.id, button);
+  button.onclick = () => pick(data.id);
   return button;
-}
-
-// Once the details that a tile opens are closed, the focus is back on the tile.
-function focusAfterDialog(button, root) {
-  let opened = false;
-  const look = () => {
-    if (document.querySelector('[data-testid="stDialog"]')) { opened = true; return; }
-    if (!opened) return;
-    stop();
-    const again = root.querySelector(`[data-id="${button.dataset.id}"]`);
-    setTimeout(() => (button.isConnected ? button : again)?.focus(), 50);
-  };
-  const observer = new MutationObserver(look);
-  const late = setTimeout(() => opened || stop(), 10000);
-  const stop = () => { observer.disconnect(); clearTimeout(late); };
-  observer.observe(document.body, { childList: true, subtree: true });
 }
 
 // One tab stop a row; arrows move inside it.
@@ -95,10 +79,7 @@ export default function (component) {
   const root = element("div", `strips ${data.layout}`);
   root.style.setProperty("--columns", data.columns);
   root.style.setProperty("--narrow-columns", data.narrow_columns);
-  const pick = (id, button) => {
-    if (data.layout !== "gallery") focusAfterDialog(button, parentElement);
-    setTriggerValue("picked", id);
-  };
+  const pick = (id) => setTriggerValue("picked", id);
   for (const strip of data.strips) {
     const section = element("section", `strip ${strip.tone}`);
     section.setAttribute("aria-label", strip.title);

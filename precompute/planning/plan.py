@@ -98,7 +98,7 @@ class Estimate:
         """Return what every stage costs by its name, with these or other settings."""
         config = config or self.config
         samples, gradients = config.samples, config.gradients
-        count, images = len(self.dataset), min(FIDELITY_EXAMPLES, len(self.dataset))
+        count, pictures = len(self.dataset), min(FIDELITY_EXAMPLES, len(self.dataset))
         pilot = min(NUM_QUERIES + NUM_IMAGES, count) * 2 * NUM_BANDS
         kept = count + min(gradients.slice_examples, count)
         drawn = samples.num_samples + samples.num_candidates
@@ -113,7 +113,7 @@ class Estimate:
             + kept * self.example.at(gradients.num_draws),
             # Gradients of some images that are not compressed, what each way to store
             # them keeps, and CLIP of all images.
-            "checks": images * one + self.formats.at(images) + self.clip.at(count),
+            "checks": pictures * one + self.formats.at(pictures) + self.clip.at(count),
         }
         memory, disk = sizes(config, self.dataset, self.denoiser, self.layout)
         return {

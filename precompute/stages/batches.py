@@ -107,7 +107,7 @@ def visiting_order(seed: int, ids: bytes, visit: int) -> tuple[int, ...]:
         ids: Of the images, int64 as bytes, which can be cached.
         visit: How often each was seen before.
     """
-    order = [
+    places = [
         torch.rand(
             1,
             generator=keyed_generator(seed, "place", image, visit),
@@ -115,7 +115,7 @@ def visiting_order(seed: int, ids: bytes, visit: int) -> tuple[int, ...]:
         )
         for image in np.frombuffer(ids, np.int64).tolist()
     ]
-    return tuple(torch.cat(order).argsort(stable=True).tolist())
+    return tuple(torch.cat(places).argsort(stable=True).tolist())
 
 
 def visiting_batch(
@@ -128,8 +128,8 @@ def visiting_batch(
     size, key = config.train.batch_size, ids.astype(np.int64).tobytes()
     rows = []
     for turn in range(step * size, (step + 1) * size):
-        visit, turn_in_visit = divmod(turn, len(ids))
-        position = visiting_order(config.seed, key, visit)[turn_in_visit]
+        visit, place = divmod(turn, len(ids))
+        position = visiting_order(config.seed, key, visit)[place]
         g = keyed_generator(config.seed, "visit", int(ids[position]), visit)
         timestep = torch.randint(denoiser.num_train_timesteps, (), generator=g)
         noise = torch.randn(denoiser.shape, generator=g)

@@ -166,14 +166,14 @@ def measure_coverage(
     work = work or DATA_DIR / "work"
     with closing(open_explorer(name, root)) as explorer:
         path = errors_path(root, explorer.config)
-        model, figures = crossed(explorer, work, plan(explorer))
+        model, found = crossed(explorer, work, plan(explorer))
     before = read_model(path)
     if before is not None:
         kept = before.coverage.get("kinds", {})
         held = {kind: kept[kind] for kind in kept if kind == HELD_OUT}
-        kinds = {**held, **figures["kinds"]}
-        write_model(path, replace(model, coverage={**figures, "kinds": kinds}))
-    return figures
+        kinds = {**held, **found["kinds"]}
+        write_model(path, replace(model, coverage={**found, "kinds": kinds}))
+    return found
 
 
 def crossed(explorer: Explorer, work: Path, trial: Trial) -> tuple[ErrorModel, dict]:
@@ -313,15 +313,15 @@ class AskedAgain:
 
     def deviations(self, model: ErrorModel) -> Deviations:
         """Return how far the answers are off, with the errors that a model tells."""
-        deviations: Deviations = {}
+        found: Deviations = {}
         for one in self.shown:
-            kinds = deviations.setdefault(kind_of(one.answer), {"top": [], "all": []})
-            for what, positions in (
+            parts = found.setdefault(kind_of(one.answer), {"top": [], "all": []})
+            for what, places in (
                 ("top", np.searchsorted(self.chosen, one.top)),
                 ("all", self.random),
             ):
-                kinds[what].append(self._deviation(one, model, positions))
-        return deviations
+                parts[what].append(self._deviation(one, model, places))
+        return found
 
     def _deviation(self, one: Shown, model: ErrorModel, places: Iterable) -> Deviation:
         """Return how far one answer is off, of the images at some places."""
@@ -329,8 +329,8 @@ class AskedAgain:
         kind = answer_kind(question_kind(answer.lens), answer.source)
         again = self.scores[:, self.repeats.questions.index(one.question)]
         scores, printed = answer.scores[chosen], answer.standard_errors[chosen]
-        stored = self.explorer.engine.scoring.error_model
-        law = stored.by_laws(np.square(printed), scores, kind)
+        own = self.explorer.engine.scoring.error_model
+        law = own.by_laws(np.square(printed), scores, kind)
         variance = model.repeated(law, scores, kind).clip(0)  # rounding may be below
         centre = scores[self.random].mean()
         values = (

@@ -98,7 +98,7 @@ class CurvatureStage:
         order = torch.randperm(len(dataset), generator=g)
         for number in numbers:
             start = number * per_batch
-            batches = []
+            parts = []
             for position in order[start : start + per_batch].tolist():
                 g = keyed_generator(config.seed, purpose, int(dataset.ids[position]))
                 draws = independent_draws(config, denoiser, num_draws, g)
@@ -107,14 +107,12 @@ class CurvatureStage:
                     probes = 2.0 * signs - 1
                 else:
                     probes = torch.randn(num_draws, *denoiser.shape, generator=g)
-                batches.append((draws, probes, position))
+                parts.append((draws, probes, position))
             timesteps, noise, drop, flip = (
-                torch.cat([getattr(draws, name) for draws, _, _ in batches]).to(device)
+                torch.cat([getattr(draws, name) for draws, _, _ in parts]).to(device)
                 for name in ("timesteps", "noise", "drop_label", "flip")
             )
-            index = torch.tensor([p for _, _, p in batches]).repeat_interleave(
-                num_draws
-            )
+            index = torch.tensor([p for _, _, p in parts]).repeat_interleave(num_draws)
             clean = self.x_0[index.to(self.x_0.device)]
             clean = torch.where(flip[:, None, None, None], clean.flip(-1), clean)
             labels = torch.from_numpy(dataset.labels)[index].to(device)
@@ -122,7 +120,7 @@ class CurvatureStage:
                 denoiser.add_noise(clean, noise, timesteps),
                 timesteps,
                 denoiser.dropped(labels, drop),
-                torch.cat([p for _, p, _ in batches]).to(device),
+                torch.cat([p for _, p, _ in parts]).to(device),
                 denoiser.target(clean, noise, timesteps) if empirical else None,
             )
 

@@ -129,12 +129,12 @@ def objective_gradients(
     parameters = attributed_parameters(stage.denoiser.unet, layout)
     gradients = []
     for i, kind in enumerate(kinds):
-        of_layers = torch.autograd.grad(
+        parts = torch.autograd.grad(
             resolve_name(METHODS[kind].features.outputs)(prediction).mean(),
             parameters,
             retain_graph=i < len(kinds) - 1,
         )
-        gradients.append(flatten_gradients(list(of_layers), layout))
+        gradients.append(flatten_gradients(list(parts), layout))
     return torch.stack(gradients)
 
 

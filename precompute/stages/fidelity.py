@@ -301,12 +301,7 @@ def best_by_budget(rows: list[dict]) -> list[dict]:
     """
     best = []
     for budget in BUDGETS:
-        fits = [
-            row
-            for row in rows
-            if row["budget"] == budget
-            or (row["budget"] is None and row["bytes_per_example"] <= budget)
-        ]
+        fits = [row for row in rows if fits_budget(row, budget)]
         for damping in fits[0]["spearman"] if fits else ():
             row = max(fits, key=lambda row: row["spearman"][damping])
             kept = {name: row[name] for name in ("format", "dim", "bits")}
@@ -318,6 +313,12 @@ def best_by_budget(rows: list[dict]) -> list[dict]:
                 "spearman": row["spearman"][damping],
             })
     return best
+
+
+def fits_budget(row: dict, budget: int) -> bool:
+    """Return whether a format was made for a budget, or is a full index within it."""
+    within = row["budget"] is None and row["bytes_per_example"] <= budget
+    return row["budget"] == budget or within
 
 
 def papers_claim(rows: list[dict]) -> dict:

@@ -156,10 +156,8 @@ def slice_statistics(stage: GradientStage) -> dict[str, Tensor]:
                 squares += mean.square()
                 deviations += (folds - mean).square().sum(0)
                 shared += folds - mean
-    unshared = deviations - shared.square().sum(0) / count
-    noise = unshared / (
-        max(count - 1, 1) * settings.num_folds * (settings.num_folds - 1)
-    )
+    own = deviations - shared.square().sum(0) / count
+    noise = own / (max(count - 1, 1) * settings.num_folds * (settings.num_folds - 1))
     return {
         "rms": (squares / count).sqrt().float().cpu(),
         "noise": noise.clamp(min=0).float().cpu(),

@@ -65,12 +65,12 @@ def from_index(stage: MethodStage, kind: str) -> bool:
 
 def other_curvatures(config: CollectionConfig) -> list[CollectionConfig]:
     """Return the settings with every other GGN and treatment of shared weights."""
-    settings = config.curvature
+    own = config.curvature
     choices = [(ggn, how) for ggn in ("model", "loss") for how in ("expand", "reduce")]
     return [
-        replace(config, curvature=replace(settings, ggn=ggn, kfac_approx=how))
+        replace(config, curvature=replace(own, ggn=ggn, kfac_approx=how))
         for ggn, how in choices
-        if (ggn, how) != (settings.ggn, settings.kfac_approx)
+        if (ggn, how) != (own.ggn, own.kfac_approx)
     ]
 
 
@@ -78,9 +78,9 @@ def compute_curvatures(stage: MethodStage) -> list[Path]:
     """Fit the eigenbasis and both kinds of eigenvalues of every other curvature."""
     paths = []
     for config in other_curvatures(stage.config):
-        usual = config.curvature
-        kind = f"curvature-{usual.ggn}-{usual.kfac_approx}"
-        settings = stage.content(asdict(usual))
+        own = config.curvature
+        kind = f"curvature-{own.ggn}-{own.kfac_approx}"
+        settings = stage.content(asdict(own))
         paths.append(stage.path(kind, settings))
         if paths[-1].exists():
             continue
@@ -89,5 +89,5 @@ def compute_curvatures(stage: MethodStage) -> list[Path]:
         tensors = {"ekfac": ekfac.eigenvalues, "kfac": kfac.eigenvalues}
         tensors |= eigenvectors(ekfac.basis)
         seconds = workspace.load("curvature", "curvature")[1]["seconds"]
-        stage.write(kind, settings, tensors, seconds, draws=usual.factor_draws)
+        stage.write(kind, settings, tensors, seconds, draws=own.factor_draws)
     return paths

@@ -69,8 +69,7 @@ def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
     from_sketch, _ = gallery_sketch(stage, queries, rows, sketch)
     quality = assess(stage, queries, rows, made.index, statistics, from_sketch)
     quality["error_agreement"] = error_agreement(rows, answers[1])
-    # JSON has no NaN, as the correlation of constants is.
-    quality = {k: value if np.isfinite(value) else None for k, value in quality.items()}
+    quality = {name: number_or_none(value) for name, value in quality.items()}
     with CollectionWriter(root, config.name) as writer:
         costs = stage_seconds(made.model.workspace, rows)
         put_facts(writer, config, stage, costs, quality, calibration)
@@ -104,6 +103,11 @@ def stage_seconds(workspace: Workspace, rows: Rows) -> dict[str, float]:
         costs[stage] = sum(facts["seconds"] for _, facts in filter(None, saved))
     costs["gradients"] += float(rows.arrays["seconds"].sum())
     return {stage: round(seconds, 1) for stage, seconds in costs.items()}
+
+
+def number_or_none(value: float) -> float | None:
+    """Return the value, or None for a correlation of constants: JSON has no NaN."""
+    return value if np.isfinite(value) else None
 
 
 def assess(

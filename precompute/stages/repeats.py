@@ -117,8 +117,8 @@ class Repeats:
                 products["products"].append(queries @ whitened.T)
                 for dim, sketch in sketches.items():
                     packed = pack_signs(sketch.apply(whitened))
-                    estimated = torch.from_numpy(packed_products(short[dim], *packed))
-                    products[sketched(dim)].append(estimated)
+                    found = torch.from_numpy(packed_products(short[dim], *packed))
+                    products[sketched(dim)].append(found)
             save_tensors(
                 path, {name: torch.cat(parts, 1) for name, parts in products.items()}
             )
@@ -131,10 +131,10 @@ class Repeats:
         """
         if len(numbers) < 2:
             return {}
-        sketch = sketched(self.dims[0])
+        own = sketched(self.dims[0])
         return {
             "exact": self._between(numbers, among, "products"),
-            "sketch": self._between(numbers, among, sketch),
+            "sketch": self._between(numbers, among, own),
         }
 
     def sizes(self, numbers: range, among: list[int], dims: tuple[int, ...]) -> dict:
@@ -148,12 +148,10 @@ class Repeats:
 
     def _between(self, numbers: range, among: list[int], name: str) -> float:
         # Of the default question: others agree less, a band least.
-        default = [
-            i
-            for i, (_, lens) in enumerate(self.questions)
-            if question_kind(lens) == question_kind(Lens())
+        asked = [
+            i for i, (_, lens) in enumerate(self.questions) if not is_special(lens)
         ]
-        rows = [self._repeat(number)[name][default][:, among] for number in numbers]
+        rows = [self._repeat(number)[name][asked][:, among] for number in numbers]
         return float(
             np.mean([
                 spearmanr(a, b).statistic
@@ -162,6 +160,11 @@ class Repeats:
                 for a, b in zip(first, second, strict=True)
             ])
         )
+
+
+def is_special(lens: Lens) -> bool:
+    """Return whether a lens asks anything but the default question."""
+    return question_kind(lens) != question_kind(Lens())
 
 
 def sketched(dim: int) -> str:

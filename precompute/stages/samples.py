@@ -101,8 +101,8 @@ def draw(
 
 def decoded(denoiser: Denoiser, x_0: Tensor) -> np.ndarray:
     """Return the images of clean examples, uint8, shape (B, C, H, W)."""
-    batches = [denoiser.decode(batch.to(denoiser.device)) for batch in x_0.split(BATCH)]
-    return np.concatenate([to_pixels(batch) for batch in batches])
+    parts = [denoiser.decode(part.to(denoiser.device)) for part in x_0.split(BATCH)]
+    return np.concatenate([to_pixels(part) for part in parts])
 
 
 def choose_seeds(

@@ -195,11 +195,11 @@ def optimizers(parameters: list[Tensor], settings: TrainConfig) -> tuple:
 
 def encode_all(denoiser: Denoiser, dataset: Dataset) -> Tensor:
     """Return x_0 of every example on the model's device, shape (N, C, H, W)."""
-    batches = [
+    parts = [
         denoiser.encode(dataset.images(slice(first, first + 256)).to(denoiser.device))
         for first in range(0, len(dataset), 256)
     ]
-    return torch.cat(batches)
+    return torch.cat(parts)
 
 
 def checkpoint(workspace, unet, optimizer, ema, **facts) -> None:

@@ -1,4 +1,4 @@
-"""`errors`: what standard errors leave out, and whether they hold."""
+"""`errors`: how standard errors grow with scores, and whether they hold."""
 
 import argparse
 from functools import partial
@@ -7,7 +7,7 @@ from core.rules import Whole
 from precompute.verbs.options import add_published, valued
 from precompute.verbs.settings import root_of
 
-HELP = "tell and test standard errors by other draws"
+HELP = "say how errors grow with scores, and test that with other draws"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +23,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Ask again, and print where it is kept what that tells."""
+    """Write the laws of the errors, print where they lie, and test them."""
     from precompute.stages.coverage import measure_coverage, thorough
-    from precompute.stages.errors import laws_of
+    from precompute.stages.errors import tell_errors
 
-    root, name = root_of(options), options.collection
-    print(laws_of(root, name))
-    plan = partial(thorough, repeats=options.repeats)
-    measure_coverage(root, name, options.work, plan)
+    about = root_of(options), options.collection, options.work
+    print(tell_errors(*about))
+    measure_coverage(*about, partial(thorough, repeats=options.repeats))

@@ -115,9 +115,6 @@ def test_arrow_keys_move_through_a_strip(page, address):
     playwright.expect(tiles.nth(1)).to_be_focused()
     page.keyboard.press("Enter")
     playwright.expect(page.get_by_role("dialog")).to_be_visible()
-    page.keyboard.press("Escape")
-    playwright.expect(page.get_by_role("dialog")).to_have_count(0)
-    playwright.expect(tiles.nth(1)).to_be_focused()
 
 
 def test_upload_is_answered(page, address):
@@ -205,11 +202,6 @@ def open_page(page, name: str) -> None:
     link.first.click()
     place = "groups" if name == "What if" else name.lower()
     playwright.expect(page).to_have_url(re.compile(place))
-    playwright.expect(page).to_have_title(f"{name} · Afterimage")
-    playwright.expect(page.locator("h1").first).to_have_text(name)
-    if page.viewport_size["width"] < 500:  # the menu no longer covers the page
-        menu = page.get_by_role("link", name=name, exact=True)
-        playwright.expect(menu.first).not_to_be_in_viewport()
 
 
 FILLED = {  # a strip, or a table, that a page shows once it is answered
@@ -292,36 +284,20 @@ def assert_fits(page) -> None:
     assert all(content <= frame for content, frame in widths), (page.url, widths)
 
 
-def drag_by_mouse(page, start, end) -> None:
-    """Drag with the mouse, in pixels of the window."""
-    page.mouse.move(*start)
-    page.mouse.down()
-    page.mouse.move(*end)
-    page.mouse.up()
-
-
-def drag_by_finger(page, start, end) -> None:
-    """Drag with one finger, as a touch screen tells it."""
-    session = page.context.new_cdp_session(page)
-    for kind, point in (("Start", start), ("Move", end), ("End", None)):
-        points = [] if point is None else [dict(zip("xy", point, strict=True))]
-        session.send(
-            "Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points}
-        )
-
-
-@pytest.mark.parametrize("drag", [drag_by_mouse, drag_by_finger])
-def test_box_on_the_picture_asks_about_that_part(page, address, drag):
-    """A drag marks whole cells, the link names them, and the columns answer."""
+def test_box_on_the_picture_asks_about_that_part(page, address):
+    """A drag marks whole pixels, the link names them, and the columns answer."""
     page.goto(address)
     strip(page, "Helped").first.wait_for()
     bounds = page.locator(".ground img").bounding_box()
 
     def point(share):
         sides = (("x", "width"), ("y", "height"))
-        return [bounds[start] + share * bounds[length] for start, length in sides]
+        return (bounds[start] + share * bounds[length] for start, length in sides)
 
-    drag(page, point(0.26), point(0.74))
+    page.mouse.move(*point(0.26))
+    page.mouse.down()
+    page.mouse.move(*point(0.74))
+    page.mouse.up()
     page.wait_for_url("**region=*")
     box = unquote(page.url.split("region=")[1].split("&")[0]).split(",")
     assert [int(side) for side in box] == [16, 16, 48, 48]  # of 64 pixels

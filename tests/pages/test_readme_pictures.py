@@ -1,4 +1,4 @@
-"""The images of README.md: the two-minute story as a visitor sees it."""
+"""The images of README.md: the two-minute tour as a visitor sees it."""
 
 import io
 import re
@@ -15,8 +15,7 @@ pytestmark = pytest.mark.long
 FOLDER = DATA_DIR / "readme"
 WIDTH, QUALITY = 1080, 80  # as GitHub shows them at most; of WebP
 LARGEST = 450_000  # bytes of all of them
-STEPS = 7
-BELOW = {7: "Take it with you"}  # what a step speaks of at the foot of its page
+STEPS = 8
 
 
 def rest(page) -> None:
@@ -31,7 +30,7 @@ def rest(page) -> None:
 
 
 def walk(browser, address: str, mode: str, width: int, height: int, scale: float):  # noqa: F811
-    """Yield the number of each step of the story and its page, at rest."""
+    """Yield the number of each step of the tour and its page, at rest."""
     context = browser.new_context(
         viewport={"width": width, "height": height},
         color_scheme=mode,
@@ -62,25 +61,14 @@ def save(page, name: str) -> int:
 
 
 def test_story_is_told_in_pictures(browser):  # noqa: F811
-    """Seven steps on a desk in light, one on a phone in dark; all in all, few bytes."""
+    """Eight steps on a desk in light, one on a phone in dark; all in all, few bytes."""
     written = 0
     with running_app(DATA_DIR / "collections") as server:
         address = server.address
         for number, page in walk(browser, address, "light", 1440, 900, 1):
-            if number in BELOW:
-                page.get_by_text(BELOW[number], exact=True).last.evaluate(
-                    "element => element.scrollIntoView({block: 'end'})"
-                )
-                page.mouse.wheel(0, 300)
-                page.wait_for_timeout(1000)
             written += save(page, f"story-{number}")
         for number, page in walk(browser, address, "dark", 390, 844, 1.5):
-            if number == 3:
-                page.get_by_text("helped most").first.evaluate(
-                    "element => { element.style.scrollMarginTop = '5rem'; "
-                    "element.scrollIntoView({block: 'start'}); }"
-                )
-                page.wait_for_timeout(1000)
+            if number == 2:
                 written += save(page, "story-phone")
                 break
     assert written < LARGEST

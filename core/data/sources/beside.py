@@ -89,8 +89,8 @@ def tables_beside(
                 gathered.second |= set(left)
                 gathered.notes.append(
                     f"{count_of(len(left), 'image')} that only '{column}' of "
-                    f"'{table.name}' names {'is' if len(left) == 1 else 'are'} not for "
-                    f"training: {listed(left)}."
+                    f"'{table.name}' names {_is(len(left))} not for training: "
+                    f"{listed(left)}."
                 )
     _note_images_without(
         used, [i for i in images if i not in gathered.second], gathered
@@ -132,8 +132,10 @@ def _file_column(file: PurePath, table: TextTable, names: FileNames) -> str | No
     Raises:
         ValueError: If there are several and their headings do not tell.
     """
-    known = [c for c in table.columns if plain(c) in FILE_COLUMNS]
-    known.sort(key=lambda heading: FILE_COLUMNS.index(plain(heading)))
+    preference = {
+        c: FILE_COLUMNS.index(plain(c)) for c in table.columns if _is_known(c)
+    }
+    known = sorted(preference, key=preference.get)
     if known and plain(known[0]) == FILE_COLUMNS[0]:
         return known[0]
     suffixed = [c for c in table.columns if plain(c).endswith(FILE_COLUMNS[0])]
@@ -150,6 +152,10 @@ def _file_column(file: PurePath, table: TextTable, names: FileNames) -> str | No
         if any(_found(row[column], file, names) for row in table.rows):
             return column
     return None
+
+
+def _is_known(heading: str) -> bool:
+    return plain(heading) in FILE_COLUMNS
 
 
 def _found(name: str, table: PurePath, names: FileNames) -> str | None:
@@ -268,3 +274,7 @@ def _note_images_without(
 
 def _name(number: int) -> str:
     return "names" if number == 1 else "name"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"

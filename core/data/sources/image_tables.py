@@ -61,8 +61,8 @@ class ImageTable:
             elif "split" in facts:
                 facts["split"] = SPLITS.get(facts["split"].lower(), facts["split"])
             image, trouble = self.image(cell.as_py())
-            location = f"{self.path.name}, row {first + i}"
-            yield Record(image, facts, location, trouble)
+            place = f"{self.path.name}, row {first + i}"
+            yield Record(image, facts, place, trouble)
 
     def image(self, cell) -> tuple[bytes | np.ndarray, str]:
         """Return a cell as the bytes of an image file or as pixels (H, W, C).

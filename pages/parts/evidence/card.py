@@ -136,7 +136,7 @@ def predicts_size(rows: pd.DataFrame) -> bool:
     return method in METHODS and METHODS[method].kind == "influence"
 
 
-def show_redrawn(rows: list[tuple[str, redrawn.Images]], key: str, alt: str) -> None:
+def show_redrawn(rows: list[tuple[str, redrawn.Pictures]], key: str, alt: str) -> None:
     """Show the samples as several models drew them, a row per model and its name."""
     samples = sorted(rows[0][1])
     shown = [
@@ -150,7 +150,7 @@ def show_redrawn(rows: list[tuple[str, redrawn.Images]], key: str, alt: str) -> 
     components.matrix([f"{sample}" for sample in samples], shown, key, alt=alt)
 
 
-def image_cell(pictures: redrawn.Images, sample: int, label: str) -> dict:
+def image_cell(pictures: redrawn.Pictures, sample: int, label: str) -> dict:
     """Return a cell with the image of a sample, or a dash."""
     if sample not in pictures:
         return {"text": "–", "strength": 0.0}

@@ -21,8 +21,7 @@ def show_opening(basis: Basis) -> None:
     if found is None:
         st.markdown("Too few models were trained again to say what answers are worth.")
         return
-    note = "The model is trained again without the images that a method names"
-    say("Do the images named really matter?", note, found.finding)
+    say(found.title, found.how, found.finding)
     rows = found.rows.assign(tone="measured by retraining")
     tones = ["measured by retraining"]
     figure = evidence_figures.points(rows, found.axis, tones, {})

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from core.evidence.groups import group_table
 from core.evidence.lds import lds_table
 from core.evidence.opening import opening, predicted_share, without_the_named
 from core.evidence.stored import NOTHING, RANDOM
@@ -51,3 +52,27 @@ def test_without_removals_it_is_the_share_of_what_can_be_predicted():
     np.testing.assert_allclose(shown["EK-FAC"], wanted)
     alone = evidence.measured[evidence.measured["seed"] == 0]
     assert opening(replace(evidence, measured=alone)) is None
+
+
+def test_with_groups_alone_it_is_how_often_the_right_one_was_named(evidence):
+    """Counted sample by sample: largest predicted against largest measured change."""
+    removed = evidence.measured["method"].str.contains("=|none|random")
+    alone = evidence.measured[removed & (evidence.measured["kind"] == "removed")]
+    alone = alone[alone["about"] < 0]
+    groups = replace(evidence, measured=alone, scores=evidence.scores[:0])
+    found = opening(groups)
+    table = group_table(groups, "loss")
+    table = table[table["method"] == "ekfac"]
+    hits = [
+        part.set_index("group")["predicted"].idxmax()
+        == part.set_index("group")["measured"].idxmax()
+        for _, part in table.groupby("sample_id")
+    ]
+    share = np.mean(hits)
+    rows = found.rows.set_index("name")
+    assert rows.at["EK-FAC", "value"] == pytest.approx(100 * share)
+    error = 100 * (share * (1 - share) / len(hits)) ** 0.5
+    assert rows.at["EK-FAC", "error"] == pytest.approx(error)
+    assert rows.at["guessing", "value"] == pytest.approx(100 / 3)
+    assert "each of 3 groups" in found.finding
+    assert opening(evidence).axis != found.axis  # halves say more, where there are any

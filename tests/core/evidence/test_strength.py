@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 from core.evidence.evaluation import predicted_changes
 from core.evidence.lds import lds_table
 from core.evidence.stored import Evidence
-from core.evidence.strength import strength_table
+from core.evidence.strength import strength_finding, strength_table
 from core.measure.draws import subset_masks
 from tests.helpers.toy_evidence import RECIPE, cost_rows, scored
 
@@ -89,3 +89,10 @@ def test_the_lds_table_has_the_best_beside_the_own(made):
     slope = np.polyfit(x.ravel(), y.ravel(), 1)[0]
     assert table.at["ekfac", "slope"] == pytest.approx(slope)
     assert 0 < table.at["ekfac", "slope_error"] < slope
+
+
+def test_what_gains_most_is_named(made):
+    """TRAK's best is far above its own; without a sweep nothing is said."""
+    table = strength_table(made[0], "loss")
+    assert strength_finding(table).startswith("TRAK gains most from another damping")
+    assert "more than one damping" in strength_finding(table.assign(best_lds=np.nan))

@@ -1,5 +1,7 @@
 """What a method knows beyond the class of an image."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from scipy.stats import spearmanr
 from core.evidence.stored import Evidence
 from core.evidence.within_class import (
     class_means,
+    within_class_finding,
     within_class_table,
 )
 from core.measure.draws import subset_masks
@@ -57,6 +60,7 @@ def test_scores_that_know_the_class_alone_know_nothing_within(parts):
     assert table.at["ekfac", "lds"] < 0.9
     for method in ("ekfac", "trak"):
         assert table.at[method, "within"] == pytest.approx(1, abs=1e-3)
+    assert "with LDS 1.00" in within_class_finding(table.reset_index())
     only = evidence_of(scored("ekfac", between), within + between)
     table = within_class_table(only, "loss", CLASSES)
     assert table["between"][0] == pytest.approx(table["lds"][0])
@@ -68,3 +72,5 @@ def test_one_class_is_refused(parts):
     for classes in (CLASSES.map(lambda name: "one"), CLASSES[:5]):
         with pytest.raises(ValueError, match="about 60 images. Choose a column"):
             within_class_table(evidence, "loss", classes)
+    bands = replace(evidence, scores=evidence.scores.assign(method="random"))
+    assert within_class_finding(within_class_table(bands, "loss", CLASSES)) == ""

@@ -4,19 +4,19 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from core.answers import Answer, Query
+from core.answers import Answer
 from core.explorer.explorer import Explorer, Lens
 from core.files.texts import minus
 from core.methods import KINDS, METHODS
 from core.numbers import duration, signed, size
 from core.report import reading
 from pages.parts import (
-    components,
     lens_cards,
     lens_picker,
     lens_views,
     link,
     panel,
+    ranking,
     share,
     shared,
     trust,
@@ -25,32 +25,60 @@ from pages.parts import (
 )
 from pages.parts.words import heading, how_to_read, sentence, text
 
-TOP = 6  # training images shown of each method
 POWERS = tuple(range(-4, 5))  # of ten, times the collection's own damping
+
+
+def find_facts(explorer: Explorer) -> pd.DataFrame:
+    """Return what is known of every method; stop the page while nothing is.
+
+    It is asked anew every minute, behind the answers that are being computed: until
+    then the page goes on with what was known before.
+    """
+    waiting.wait_briefly([lens_picker.ask_method_facts(explorer)])
+    facts = waiting.result_now("method facts")
+    if facts is None:
+        collection, facts = st.session_state.get("known_methods", ("", None))
+        if collection != explorer.fingerprint:
+            waiting.show_wait("method facts", height=900)
+            st.stop()
+    st.session_state.known_methods = explorer.fingerprint, facts
+    return facts
 
 
 def ask_every_method(
     explorer: Explorer, chosen: panel.Chosen, methods: list[str]
-) -> dict[str, Answer | str] | None:
-    """Return each method's answer, or the sentence why it has none; None meanwhile."""
-    lenses = [lens_picker.in_region(Lens(name), chosen.region) for name in methods]
+) -> dict[str, Answer | str | None]:
+    """Return each method's answer, the sentence why it has none, or None meanwhile."""
+    found, jobs = {}, {}
+    for name in methods:
+        lens = lens_picker.in_region(Lens(name), chosen.region)
+        key = explorer.fingerprint, chosen.query.key, lens
+        found[name] = lens_views.stored_answer(*key, chosen.query, explorer)
+        if found[name] is None:
+            jobs[name] = waiting.ask(
+                f"method {name}",
+                "/".join([*key[:2], f"{lens}", "or why not"]),
+                lambda job, lens=lens: answer_or_why(explorer, chosen, lens, job),
+            )
+    waiting.wait_briefly(list(jobs.values()))
+    found |= {name: waiting.result_now(f"method {name}") for name in jobs}
+    missing = [name for name in methods if found[name] is None]
+    if missing:  # they are answered one by one, in this order
+        waiting.show_wait(f"method {missing[0]}", height=0)
+    return found
 
-    def work(progress):
-        by_method = {}
-        for lens in lenses:
-            title = METHODS[lens.method].title
 
-            def tell(done: int, total: int, doing: str, title=title) -> None:
-                progress(done, total, f"{title}: {doing}")
+def answer_or_why(explorer: Explorer, chosen: panel.Chosen, lens: Lens, progress):
+    """Return a method's answer, or the sentence why it has none, as Markdown."""
+    title = METHODS[lens.method].title
 
-            try:
-                by_method[lens.method] = explorer.answer(chosen.query, lens, tell)
-            except (LookupError, ValueError) as error:
-                by_method[lens.method] = sentence(error)
-        return by_method
+    def tell(done: int, total: int, doing: str) -> None:
+        progress(done, total, f"{title}: {doing}")
 
-    key = f"{explorer.fingerprint}/{chosen.query.key}/{lenses}"
-    return waiting.result_of("methods", key, work, height=900)
+    try:
+        return explorer.answer(chosen.query, lens, tell)
+    except (LookupError, ValueError) as error:
+        return sentence(error)
 
 
 def cost_words(row: pd.Series) -> str:
@@ -63,27 +91,32 @@ def cost_words(row: pd.Series) -> str:
     return words
 
 
-def show_method(explorer: Explorer, row: pd.Series, answer: Answer | str) -> int | None:
-    """Show the strongest images of one method; return the one clicked."""
+def show_method(
+    explorer: Explorer, row: pd.Series, answer: Answer | str | None
+) -> int | None:
+    """Show the strips of one method and what it is; return the image clicked."""
     facts = METHODS[row.name]
     heading(facts.title, f"{KINDS[facts.kind]} · {cost_words(row)}")
+    st.markdown(f"{text(facts.meaning)} :gray[{text(facts.paper)}]")
+    if answer is None:
+        st.caption("Its answer is being computed.")
+        return None
     if isinstance(answer, str):
         st.info(answer)
         return None
-    trust.show_mark(explorer, answer.lens, answer.source)
     picked = lens_views.show_strips(
-        explorer, answer, [], f"method_{row.name}", ("for",), TOP
+        explorer, answer, [], "method_strips", ("for", "against")
     )
-    st.caption(f"{text(facts.meaning)} :gray[{text(facts.paper)}]")
+    trust.show_mark(explorer, answer.lens, answer.source)
     return picked
 
 
 def show_damping(explorer: Explorer, chosen: panel.Chosen) -> int | None:
     """Show EK-FAC under another damping, which re-ranks at once."""
     heading(
-        "Damping, live",
-        "How cautious influence is: large values trust only what the model has "
-        "learned firmly, and end at the plain gradient product",
+        "Damping",
+        "How strongly the inverse curvature is regularised: large values end at the "
+        "product of plain gradients",
     )
     own = float(explorer.provenance["damping"])
     power = st.select_slider(
@@ -122,7 +155,7 @@ def show_missing(facts: pd.DataFrame) -> None:
     if missing.empty:
         return
     with st.expander(
-        f"{len(missing)} methods that are not prepared here",
+        f"{len(missing)} methods are not prepared here",
         icon=":material/construction:",
     ):
         for name, row in missing.iterrows():
@@ -130,72 +163,41 @@ def show_missing(facts: pd.DataFrame) -> None:
             st.markdown(f"**{text(METHODS[name].title)}** · :gray[{why}]")
 
 
-def show_costs(facts: pd.DataFrame) -> None:
-    """Show what every method took to prepare, as a table."""
-    heading("What each costs", "Prepared once for the whole collection")
-    table = pd.DataFrame({
-        "method": [METHODS[name].title for name in facts.index],
-        "here": facts["available"].astype(bool),
-        "time": [
-            duration(value) if np.isfinite(value) else "–" for value in facts["seconds"]
-        ],
-        "space": [
-            size(value) if np.isfinite(value) else "–" for value in facts["bytes"]
-        ],
-    })
-    st.dataframe(
-        table,
-        hide_index=True,
-        width="stretch",
-        height="content",
-        alt="Seconds and bytes of every method",
-    )
+def choose_method(by_method: dict[str, Answer | str | None]) -> str:
+    """Return the method whose strips are shown."""
+    chosen = link.choice("method")
+    return chosen if chosen in by_method else next(iter(by_method))
 
 
-def show_all(
-    explorer: Explorer,
-    query: Query,
-    facts: pd.DataFrame,
-    by_method: dict[str, Answer | str],
-) -> int | None:
-    """Show a card per method and their agreement; return the image clicked."""
-    answered = [answer for answer in by_method.values() if isinstance(answer, Answer)]
-    if len(answered) > 1:
-        with st.container(border=True):
-            lens_cards.show_agreement(answered, "methods")
-    clicks = []
-    cards = st.grid(2, min_column_width=320)
-    for name, answer in by_method.items():
-        with cards.container(border=True, height="stretch"):
-            clicks.append(show_method(explorer, facts.loc[name], answer))
-    return components.last_click(*clicks)
+def take_method() -> None:
+    """Show the strips of the method whose row was clicked."""
+    link.set_choice("method", st.session_state.ranking.picked)
 
 
 explorer = shared.chosen_explorer()
 chosen = panel.show_panel(explorer)
 with chosen.content:
     how_to_read(
-        "The same image, asked in every way there is. Where methods that should "
-        "measure the same disagree, trust neither order much."
+        "The same image under every method. Where two disagree that should measure "
+        "the same, trust neither order much. Click a row for its images."
     )
-    waiting.wait_briefly([lens_picker.ask_method_facts(explorer)])
-    facts = waiting.shown("method facts", height=900)
-    if facts is None:
-        st.stop()
+    facts = find_facts(explorer)
     ready = [name for name in METHODS if facts.at[name, "available"]]
     by_method = ask_every_method(explorer, chosen, ready)
-    clicks, answers = [], []
-    if by_method is not None:
-        clicks.append(show_all(explorer, chosen.query, facts, by_method))
-        answers = [
-            answer for answer in by_method.values() if isinstance(answer, Answer)
-        ]
+    shown = choose_method(by_method)
+    with st.container(border=True):
+        ranking.show(explorer, facts, by_method, shown, "ranking", take_method)
+    with st.container(border=True):
+        clicks = [show_method(explorer, facts.loc[shown], by_method[shown])]
+    answers = [answer for answer in by_method.values() if isinstance(answer, Answer)]
     with st.container(border=True):
         clicks.append(show_damping(explorer, chosen))
+    agreement = st.expander("How far all pairs agree", key="pairs", on_change="rerun")
+    if agreement.open and len(answers) > 1:
+        with agreement:
+            lens_cards.show_agreement(answers, "methods")
+    show_missing(facts)
     if answers:
         share.offer(explorer, chosen.query, answers)
-    show_missing(facts)
-    with st.container(border=True):
-        show_costs(facts)
     lens_views.show_chosen_detail(explorer, chosen.query, answers, *clicks)
 warm_up.wake_soon(explorer)

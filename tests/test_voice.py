@@ -22,7 +22,9 @@ SHUNNED = re.compile(
     r"|made (?:it less likely|no difference)|marked part(?! of it)"
     r"|^(?:all|part) of it$|drawing steps|influence or likeness"
     r"|few or many|so few halves|tested were|not tested by retraining|sizes ×"
-    r"|read the order, not|see-through",
+    r"|read the order, not|see-through|a random group does|likely than after"
+    r"|against random groups|say whether that is much"
+    r"|learned firmly|show like things|in every way there is",
     re.IGNORECASE,
 )
 

@@ -40,6 +40,7 @@ CHOICE_KEYS = (
     "numbers",  # whether scores stand under all images
     "measured",  # Timesteps: what is looked at over the noise levels
     "agreement",  # how lenses are compared
+    "method",  # Methods: whose strips are shown
     "damping",  # Methods: times the collection's own
     "shares",  # What if: the label whose every value has a bar
     "tested",  # Evidence: what was measured in retrained models

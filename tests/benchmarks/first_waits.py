@@ -19,7 +19,7 @@ STRIPS = "start of the server to the first strips"
 PAGES = {
     "measurements": ("Three ways to say",),
     "timesteps": ("drawn from noise", "forms out of noise"),
-    "methods": ("in every way there is",),
+    "methods": ("in every way there is", "same image under every method"),
     "map": ("All training images at once", "All training pictures at once"),
     "groups": ("What if this artist", "had never been in the training set"),
     "evidence": ("samples measured in each",),

@@ -207,7 +207,7 @@ def open_page(page, name: str) -> None:
 FILLED = {  # a strip, or a table, that a page shows once it is answered
     "Measurements": "Worked against",
     "Timesteps": "The image forming out of noise",
-    "Methods": "Agreement between lenses",
+    "Methods": "Methods compared",
     "Map": None,
     "What if": "Most influential of them",
     "Evidence": "Scores for a range of noise levels",

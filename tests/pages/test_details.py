@@ -21,7 +21,7 @@ PAGES = {  # what a page has shown once it is answered
     "": ["lens_0", "lens_1"],
     "measurements": ["measured_0", "measured_1"],
     "timesteps": ["player"],
-    "methods": ["method_ekfac", "damped_strips"],
+    "methods": ["method_strips", "damped_strips"],
     "map": ["map"],
     "groups": ["members"],
 }

@@ -33,6 +33,7 @@ PAGE_OF = {  # the page where a key is read; the others are read on Explore
     "picked": "map",
     "group": "groups",
     "shares": "groups",
+    "method": "methods",
     "damping": "methods",
     "measured": "timesteps",
     "exact": "measurements",
@@ -106,6 +107,7 @@ def test_what_is_ignored_is_said(tiny_collection, monkeypatch, given, said):
     ("page", "key", "value"),
     [
         ("timesteps", "measured", "elbo"),
+        ("methods", "method", "clip"),
         ("methods", "damping", "10000"),
         ("methods", "agreement", "order"),
         ("measurements", "exact", "1"),

@@ -35,7 +35,7 @@ def show_picked(explorer: Explorer, query: Query, answer: Answer | None) -> int 
         )
     if not picked:
         st.caption(
-            "Draw around some dots to see their images, take them as a group or "
+            "Draw around some dots to see their images, remove them as a group or "
             "download them. A double click on the map clears the selection."
         )
         return None
@@ -85,9 +85,8 @@ explorer = shared.chosen_explorer()
 chosen = panel.show_panel(explorer)
 with chosen.content:
     how_to_read(
-        "All training images at once. Those that show like things lie near each "
-        "other; the colour says what each did for this image. Colours that fill a "
-        "neighbourhood speak of a kind of image, single ones of single images."
+        "All training images at once, look-alikes near each other. Colour and size "
+        "say what each did for this image. The ten strongest are drawn."
     )
     lenses = lens_picker.chosen_lenses(explorer)
     row = st.container(horizontal=True, vertical_alignment="center")

@@ -342,6 +342,15 @@ def enlarged(data: bytes, size: int = 512) -> bytes:
     return file.getvalue()
 
 
+def framed(data: bytes, colour: str = "#8a9099") -> bytes:
+    """Return an image file as a PNG with a thin frame, to stand on any ground."""
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    file = io.BytesIO()
+    width = max(1, max(image.size) // 32)
+    ImageOps.expand(image, width, colour).save(file, "PNG")
+    return file.getvalue()
+
+
 def preview(pixels: np.ndarray, size: int = 256) -> bytes:
     """Return uint8 pixels (C, H, W) as a small JPEG file of a longer side of `size`."""
     image = Image.fromarray(

@@ -7,8 +7,11 @@ import plotly.graph_objects as go
 from core.files.texts import for_figure
 from core.report.figures import ACCENT, MARKER, MUTED, finish, hover_numbers, name_rows
 
+MAP_HEIGHT = 560  # pixels
 BINS = 24  # of the random groups' changes
 WEBGL_FROM = 1000  # points; fewer are drawn as vectors, a page has few WebGL contexts
+SMALL, LARGE = 5, 17  # pixels of a dot without influence, and of the strongest
+PALE = 0.4  # opacity of dots that were not marked, beside those that were
 EXTREME = 0.99  # quantile of sizes that has the full colour, so that few are not all
 DIVERGING = [[0.0, MARKER], [0.5, "#b9b4aa"], [1.0, ACCENT]]
 RING = "#7c5cbf"  # the image that is asked about; no score has this colour
@@ -98,7 +101,7 @@ def image_map(
     place: np.ndarray | None = None,
     limits: list[tuple[float, float]] | None = None,
 ) -> go.Figure:
-    """Return the training images as dots to be lassoed, coloured by their score.
+    """Return the training images as dots to be lassoed; a score is colour and size.
 
     Args:
         frame: Columns `x`, `y`, `id` (goes into the selection), `name`, and `score`, as
@@ -123,7 +126,11 @@ def image_map(
         # The strongest are drawn last, over the many that hardly matter.
         frame = frame.iloc[frame["score"].abs().argsort(kind="stable")]
         marker["color"] = frame["score"]
-        if signed:  # the two colours are one to some eyes
+        if signed:  # its influence is the size of a dot; half as strong, half the area
+            size = frame["score"].abs()
+            share = np.sqrt(size / (float(size.max()) or 1.0))
+            marker["size"] = SMALL + (LARGE - SMALL) * share
+            # The two colours are one to some eyes.
             marker["symbol"] = np.where(frame["score"] < 0, "diamond", "circle")
     draw = go.Scattergl if len(frame) > WEBGL_FROM else go.Scatter
     dots = draw(
@@ -134,7 +141,7 @@ def image_map(
         text=frame["name"].map(for_figure),
         hovertext=hover_numbers(frame["score"]) if known else None,
         marker=marker,
-        unselected={"marker": {"opacity": 0.15}},
+        unselected={"marker": {"opacity": PALE}},
         hovertemplate="%{text}"
         + (": %{hovertext}" if known else "")
         + "<extra></extra>",
@@ -163,6 +170,6 @@ def image_map(
     across, down = limits or (None, None)
     figure.update_xaxes(visible=False, range=across)
     figure.update_yaxes(visible=False, range=down)
-    figure = finish(figure, height=440)
+    figure = finish(figure, height=MAP_HEIGHT)
     figure.update_layout(margin={"b": 8})
     return figure

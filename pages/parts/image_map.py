@@ -7,11 +7,12 @@ import pandas as pd
 import streamlit as st
 
 from core import numbers
-from core.explorer import groups, layout
+from core.explorer import groups, layout, places
 from core.explorer.explorer import Answer, Explorer, Query
 from core.explorer.filters import Matches
+from core.files import images
 from core.files.texts import safe_csv
-from core.report import group_figures, reading
+from core.report import group_figures, map_marks, reading
 from pages.parts import waiting
 
 # Only the tools that mark images; the pages have no use for plotly's others.
@@ -20,10 +21,13 @@ TOOLS = {
     "displaylogo": False,
     "displayModeBar": True,
 }
-HEIGHT = 440
+HEIGHT = group_figures.MAP_HEIGHT
+NAMES = 12  # neighbourhoods that are named
+STRONGEST = 10  # images drawn beside their dots
+SIZE = np.array([0.055, 0.085])  # of such an image, as shares of the map
 HOW = (
-    "Each dot is a training image; those that show like things lie near each other "
-    "(CLIP, t-SNE: only who is near counts, not how far apart). "
+    "Each dot is a training image; look-alikes lie near each other "
+    "(CLIP, t-SNE: nearness means something, distance does not). "
 )
 
 
@@ -70,10 +74,14 @@ def show(
         if ids:
             take(groups.write_ids(int(np.ravel(one)[0]) for one in ids))
 
+    figure = group_figures.image_map(
+        frame, scale is None or scale.signed, title, place, limits(positions)
+    )
+    map_marks.add_names(figure, named_places(explorer.fingerprint, explorer, positions))
+    if answer is not None:
+        show_strongest(figure, explorer, answer, positions, among, place)
     st.plotly_chart(
-        group_figures.image_map(
-            frame, scale is None or scale.signed, title, place, limits(positions)
-        ),
+        figure,
         config=TOOLS,
         key=key,
         on_select=chosen,
@@ -81,6 +89,44 @@ def show(
         alt=f"Map of {len(frame):,} training images; those that look alike lie "
         "together. On the page What if, the same images can be chosen by numbers.",
     )
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def named_places(collection: str, _explorer: Explorer, _positions: np.ndarray):
+    """Return the map's neighbourhoods that a label of the classes dominates."""
+    table = _explorer.examples.table
+    labels = [name for name in _explorer.classes.columns if name in table]
+    return places.named_places(_positions, table[labels], NAMES)
+
+
+def show_strongest(
+    figure,
+    explorer: Explorer,
+    answer: Answer,
+    positions: np.ndarray,
+    among: Matches | None,
+    place: np.ndarray | None,
+) -> None:
+    """Draw the images that matter most, for and against, beside their dots.
+
+    They leave the place free where the image that is asked about would lie.
+    """
+    if reading.is_similarity(answer.lens):
+        order = answer.order()
+    else:
+        order = np.argsort(-np.abs(answer.scores), kind="stable")
+    if among is not None:
+        order = order[among.members[order]]
+    order = order[:STRONGEST]
+    if not len(order):
+        return
+    low, high = np.array(limits(positions)).T
+    size = SIZE * (high - low)
+    pictures = explorer.images_png(answer.example_ids[order].tolist())
+    sources = [images.data_uri(images.framed(one)) for one in pictures]
+    free = np.zeros((0, 2)) if place is None else place[None]
+    centres = places.apart(positions[order], size, low, high, free)
+    map_marks.add_images(figure, positions[order], centres, size, sources)
 
 
 def limits(positions: np.ndarray) -> list[tuple[float, float]]:
@@ -116,7 +162,7 @@ def colours(answer: Answer | None) -> str:
         return "The colours come once the answer is there."
     if reading.is_similarity(answer.lens):
         return "The greener, the more it looks like this image."
-    return "Green made it more likely, orange less."
+    return "Green helped, orange worked against; the larger, the stronger."
 
 
 def marked_csv(explorer: Explorer, answer: Answer, members: np.ndarray) -> str:

@@ -112,7 +112,7 @@ def image_map(
         limits: Ends of both axes, None for those of the dots.
     """
     known = frame["score"].notna().any()
-    marker = {"size": 6, "opacity": 0.75, "color": MUTED}
+    marker = {"size": 6, "opacity": 0.75, "color": MUTED, "line": {"width": 0}}
     if known and signed:
         most = float(frame["score"].abs().quantile(EXTREME)) or 1.0
         ends = {"cmin": -most, "cmax": most, "colorscale": DIVERGING}

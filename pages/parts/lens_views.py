@@ -268,10 +268,12 @@ def show_detail(
         st.image(picture, width="stretch", alt=title)
         heading(title, f"Training image {example}")
     for answer in answers:
-        tested, _ = trust.mark(explorer, answer.lens, answer.source)
+        # What nobody tested is said once, on the page.
+        found = trust.trust_of(explorer, answer.lens, answer.source)
+        tested = "" if found is None else f"  \n:gray[{text(found.words)}]"
         st.markdown(
             f"**{text(explorer.titled(answer.lens))}** · "
-            f":gray[{text(reading.standing(answer, example))}]  \n:gray[{tested}]"
+            f":gray[{text(reading.standing(answer, example))}]{tested}"
         )
         st.caption(text(reading.error_note(answer)))
     show_pair_curve(explorer, query, answers, example)

@@ -23,8 +23,8 @@ COLUMNS = (
     ("Finds first", ""),
     ("Agrees with EK-FAC", "Spearman’s rank correlation over all training images"),
     ("LDS", "How well it predicts what retraining measures; 0 is chance"),
-    ("Seconds", "To prepare, once for the whole collection"),
-    ("Bytes", "Of what it needs besides the collection"),
+    ("Time", "To prepare, once for the whole collection"),
+    ("Space", "Of what it needs besides the collection"),
     ("Scores", "Exact, or estimated from compressed gradients"),
 )
 FORMS = {"exact": "exact", "full index": "full index"}  # the others are estimates

@@ -23,6 +23,8 @@ IN_WORK = {
     "build": "making",
     "retrain": "retrain",
     "evidence": "evidence",
+    "unroll": "unrolled",
+    "smoothness": "unrolled",  # both keep the states of the same training
 }
 IN_ROOT = {
     "gradients": "making",

@@ -78,7 +78,7 @@ def test_twenty_visitors_each_get_their_own_answer(server, tiny_explorer):
     def visit(number: int) -> None:
         example, codes = asked[number]
         start = time.monotonic()
-        visitors[number].open(f"example={example}&lenses={codes}")
+        visitors[number].open(f"example={example}&lenses={codes}&numbers=1")
         done = visitors[number].wait_until(
             lambda page: len(page.strips()) == 2, 4 * PATIENCE
         )
@@ -129,7 +129,7 @@ def test_one_visit_asks_several_questions(server, tiny_explorer):
     def scores() -> list:
         return [tile["score"] for tile in visitor.strips()[0]["strips"][0]["tiles"]]
 
-    visitor.open(f"sample={first}")
+    visitor.open(f"sample={first}&numbers=1")
     assert is_answered(f"sample={first}")
     with pytest.raises(ValueError, match="This tab is open"):
         visitor.open(f"sample={last}")
@@ -162,9 +162,8 @@ def test_details_over_timesteps_come_to_an_end(server, tiny_explorer, picture):
     visitor = Visitor(server.address)
     detail = int(tiny_explorer.examples.table.index[3])
     visitor.open(f"{picture}&detail={detail}", "timesteps")
-    said = ("When it matters", "Top 5 at each noise level")
     assert visitor.wait_until(
-        lambda page: not page.progress and all(one in page.texts for one in said),
+        lambda page: not page.progress and "When it matters" in page.texts,
         2 * PATIENCE,
     ), visitor.texts
     assert not visitor.errors

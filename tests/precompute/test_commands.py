@@ -9,11 +9,13 @@ from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from diffusers import DDPMPipeline, DDPMScheduler
 from PIL import Image
 
+from core.data.datasets import load_dataset
 from core.explorer.explorer import list_collections
 from core.presets import collection_config
 from precompute.__main__ import main
@@ -47,6 +49,7 @@ SMALLER = {
     r"--subsets 32": "--subsets 4",
     r"--subsets 8": "--subsets 3",
     r"retrain .*--same-seed": r"\g<0> --subsets 1 --seeds 1",
+    r"--sample 0:4": "--sample 0:1",
     r"--index idx_train.csv": "",  # the sets of a test are smaller than CIFAR
     r"automobile,horse": "automobile,horse,airplane,bird",
     r"\bPATH\b": "pictures",
@@ -70,7 +73,14 @@ def ran(tiny_collection, tmp_path_factory):
     for folder in tiny_collection.glob("glyphs-index-*"):
         shutil.copytree(folder, root / folder.name)
     shutil.copytree(tiny_collection / "work", place / "work")
-    build(collection_config("fashion2", "tiny"), root, place / "work", "cpu")
+    fashion = collection_config("fashion2", "tiny")
+    build(fashion, root, place / "work", "cpu")
+    ids = load_dataset(fashion.data).ids
+    pairs = pd.MultiIndex.from_product([range(20), ids], names=["query", "image"])
+    scores = np.random.default_rng(0).normal(size=len(pairs))
+    pd.DataFrame({"score": scores}, pairs).reset_index().to_parquet(
+        place / "mine.parquet"
+    )
     pictures = layouts.image_folder(place)
     shutil.copy(next(pictures.rglob("*.png")), place / "picture.png")
     archive = layouts.cifar_archive(place / "in")
@@ -113,6 +123,8 @@ OPTIONS = {
     "plan": ROOT_AND_WORK,
     "retrain": ROOT_AND_WORK,
     "sheet": ROOT,
+    "smoothness": ("--work",),
+    "unroll": ROOT_AND_WORK,
 }
 
 
@@ -142,6 +154,8 @@ def test_commands_left_what_readme_promises(ran):
     assert {"example_id", "score"} <= set(pd.read_csv(place / "scores.csv"))
     assert len(pd.read_csv(place / "fidelity.csv")) > 5
     assert Image.open(place / "sheet.webp").width > 100
+    written = set(pd.read_parquet(place / "bench.parquet")["name"])
+    assert "ekfac" in written and "mine" not in written  # it was forgotten before
     for kind in ("trak", "datainf"):
         assert list((place / "collections").glob(f"glyphs-method-{kind}-*"))
     for name in ("fashion2", "glyphs"):

@@ -11,6 +11,7 @@ from core.report import reading
 from pages.parts import link, shared
 from pages.parts.words import several_of, text
 
+COUNTS = "<style>.st-key-counts strong { font-size: 1.7rem; }</style>"
 LOOK_EVERY = 3.0  # seconds between two looks at what is being made
 
 
@@ -59,9 +60,14 @@ def show_contents(explorer: Explorer) -> None:
         ("Gallery samples", len(explorer.gallery)),
         ("Computing on", explorer.device_name),
     ]
-    with st.container(horizontal=True, gap="large"):
+    # Not `st.metric`: the browser fetches that when it first meets one, and what is
+    # below then moves down.
+    st.html(COUNTS)
+    with st.container(horizontal=True, gap="large", key="counts"):
         for name, value in numbers:
-            st.metric(name, str(value), width="content")
+            with st.container(gap=None, width="content"):
+                st.caption(name)
+                st.markdown(f"**{text(value)}**")
 
 
 def show_cost(costs: dict[str, float]) -> None:

@@ -198,13 +198,14 @@ def show(explorer: Explorer) -> None:
         end = "" if step.title.endswith("?") else "."
         line = f":gray[{number + 1} of {len(told)}] **{text(step.title)}{end}** "
         line += text(step.words(shown_sample()))
-    st.html(f"<style>{STYLE.read_text()}</style>")
     place = "story" if number == INVITED else "tour"
     with st.container(horizontal=True, vertical_alignment="center", key=place):
         st.markdown(line, width="stretch")
         with st.container(horizontal=True, width="content"):  # buttons keep their place
             show_buttons(explorer, told, number)
-    guide(explorer, told, number)
+            # Here, where what nobody sees moves nothing below it.
+            st.html(f"<style>{STYLE.read_text()}</style>")
+            guide(explorer, told, number)
 
 
 def guide(explorer: Explorer, told: list[Step], number: int) -> None:

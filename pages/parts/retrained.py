@@ -1,6 +1,7 @@
 """What happened where a model was trained again without a group of images."""
 
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from pages.parts import components, link, trust
 from pages.parts.group_picker import Group
 from pages.parts.words import text
 
+SQUARE = "width: 100%; aspect-ratio: 1; border-radius: 0.6rem; display: block;"
 HOW = (
     "All these models began with the same random weights and were trained once, so "
     "what chance adds to a training is in the change. More on the page Evidence."
@@ -91,8 +93,10 @@ def show_images(found: Retrained) -> None:
     places = st.grid(len(found.images), min_column_width=90, wrap=False)
     for label, pixels in found.images.items():
         with places.container():
-            picture = images.enlarged(images.png(pixels))
-            st.image(picture, width="stretch", alt=f"The image, {label.lower()}")
+            # Not `st.image`, which takes its room only once it is loaded.
+            source = images.data_uri(images.enlarged(images.png(pixels)))
+            alt = escape(f"The image, {label.lower()}")
+            st.html(f'<img src="{source}" alt="{alt}" style="{SQUARE}">')
             st.caption(text(label))
 
 

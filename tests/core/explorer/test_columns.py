@@ -160,7 +160,7 @@ def test_every_page_opens(root, monkeypatch, page):
         app = wait_for_jobs(app)
     assert not app.exception and not app.error, app.exception
     if page == "collections":
-        assert "Values of label" in {metric.label for metric in app.metric}
+        assert "Values of label" in {caption.value for caption in app.caption}
 
 
 def test_a_new_picture_and_the_details_are_shown(root, explorer, monkeypatch):

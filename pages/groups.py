@@ -51,21 +51,22 @@ def show_result(
         What a report says of it; None where the change is not a prediction.
     """
     result = st.container(border=True, key="result")
-    uncertainty = ask_uncertainty(explorer, query, answer)
-    found = group_views.predict(explorer, query, answer, group, uncertainty)
     measured = retrained.find(explorer, query, group, answer.lens)
     with result:
         predicted = st.container()
-        if measured is not None:
+        if measured is not None:  # comes first, so that it pushes nothing down later
             with predicted:
                 retrained.show_images(measured)
                 left, predicted = st.columns(2, gap="medium")
             with left:
                 retrained.show_words(measured, group, answer.lens.measurement)
-        with predicted:
-            group_views.show_prediction(found)
-            trust.show_mark(explorer, answer.lens, answer.source)
-        if measured is not None:
+    uncertainty = ask_uncertainty(explorer, query, answer)
+    found = group_views.predict(explorer, query, answer, group, uncertainty)
+    with predicted:
+        group_views.show_prediction(found)
+        trust.show_mark(explorer, answer.lens, answer.source)
+    if measured is not None:
+        with result:
             retrained.offer_redrawn(explorer, measured)
     show_details(explorer, query, answer, group, found, uncertainty)
     return found.left_out if answer.lens.kind == "influence" else None

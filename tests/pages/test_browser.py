@@ -72,9 +72,19 @@ def strip(page, title: str):
 
 
 def pictures_loaded(tiles) -> bool:
-    """Return whether every tile shows a decoded image."""
-    loaded = "tile => tile.querySelector('img').naturalWidth > 0"
-    return all(tile.evaluate(loaded) for tile in tiles.all())
+    """Return whether every tile comes to show a decoded image.
+
+    All at once: another image's strip may have fewer tiles than the one before.
+    """
+    loaded = (
+        "tiles => tiles.length > 0 && "
+        "tiles.every((tile) => tile.querySelector('img').naturalWidth > 0)"
+    )
+    for _ in range(100):
+        if tiles.evaluate_all(loaded):
+            return True
+        tiles.page.wait_for_timeout(100)
+    return False
 
 
 def test_gallery_picture_fills_both_columns(page, address):

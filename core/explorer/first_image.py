@@ -56,17 +56,27 @@ def clearest_first(
     return [int(i) for i in ranks.sort_values(kind="stable").index]
 
 
-def label_share(scores: np.ndarray, labels: pd.DataFrame, own: Mapping) -> float:
-    """Return the mean share over label columns of the top ten that have a label.
+def alike_in_top(
+    scores: np.ndarray, labels: pd.DataFrame, own: Mapping[str, str]
+) -> dict[str, int]:
+    """Return how many of the ten strongest images have its own label, by column.
 
     Args:
         scores: Of all training images, shape (N,); ties go to the first.
         labels: Their label columns, in the same order.
         own: The labels that count, by column.
     """
-    top = np.argsort(-scores, kind="stable")[:TOP]
-    rows = labels.iloc[top]
-    return float(np.mean([(rows[name] == own[name]).mean() for name in own]))
+    top = labels.iloc[np.argsort(-scores, kind="stable")[:TOP]]
+    return {name: int((top[name].astype(str) == own[name]).sum()) for name in own}
+
+
+def label_share(scores: np.ndarray, labels: pd.DataFrame, own: Mapping) -> float:
+    """Return the mean share over label columns of the top ten that have a label.
+
+    The arguments are those of `alike_in_top`.
+    """
+    counts = alike_in_top(scores, labels, own)
+    return float(np.mean([count / min(TOP, len(scores)) for count in counts.values()]))
 
 
 def first_image(

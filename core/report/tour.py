@@ -4,9 +4,8 @@ Every number in them can be read off the page that a sentence stands on. Where n
 is stored, a sentence says what to look at and claims nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-import numpy as np
 import pandas as pd
 
 from core.evidence.groups import group_changes
@@ -15,26 +14,12 @@ from core.evidence.left_out import group_name
 from core.evidence.opening import opening
 from core.evidence.stored import Evidence
 from core.explorer.explorer import Explorer
+from core.explorer.first_image import alike_in_top
 from core.lenses import Lens
 from core.report.left_out import measured_words
 
-TOP = 10  # most influential images that are counted
 MEASURED = "loss"
 Word = Callable[[str], str]  # column of labels -> how it is called in a sentence
-
-
-def alike_in_top(
-    scores: np.ndarray, labels: pd.DataFrame, own: Mapping[str, str]
-) -> dict[str, int]:
-    """Return how many of the ten strongest images have its own label, by column.
-
-    Args:
-        scores: Of all training images, shape (N,).
-        labels: Their label columns, in the same order.
-        own: The image's labels by column.
-    """
-    top = labels.iloc[np.argsort(-scores, kind="stable")[:TOP]]
-    return {name: int((top[name].astype(str) == own[name]).sum()) for name in own}
 
 
 def counted(explorer: Explorer, sample: int | None, lens: Lens) -> dict[str, int]:

@@ -77,8 +77,7 @@ def tiles(
         strips: One dictionary per row: `title`, `tone`, `empty`, and `tiles`, each with
             `id`, `src`, `alt` and what stands under it (see tiles.js).
         key: The component's key.
-        layout: "lens" (headings and captions), "gallery" (images only) or "bands"
-            (strips side by side, each from top to bottom).
+        layout: "lens" (headings and captions) or "gallery" (images only).
         columns: Images per row, in a wide and in a narrow place.
         chosen: The id to mark as chosen.
         on_pick: Called before the page runs again after a click.

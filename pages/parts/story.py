@@ -20,7 +20,7 @@ from pages.parts.words import column_word, text
 
 INVITED = -1  # the line offers the story; it was neither begun nor closed
 BOTH = [Lens("ekfac"), Lens("clip")]
-STYLE = components.HERE / "tour.css"
+STYLE = f"<style>{(components.HERE / 'tour.css').read_text()}</style>"
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,9 @@ def steps(explorer: Explorer) -> list[Step]:
 
     who = word(labels[0]) if labels else "kind"
 
+    evidence = trust.find_evidence(explorer).evidence
+
     def measured(sample: int | None) -> str:
-        evidence = trust.find_evidence(explorer).evidence
         return tour.without_words(explorer, evidence, sample, who)
 
     told = [
@@ -132,9 +133,7 @@ def steps(explorer: Explorer) -> list[Step]:
         Step(
             "evidence",
             "How often is that right?",
-            lambda sample: tour.right_words(
-                trust.find_evidence(explorer).evidence, word
-            ),
+            lambda sample: tour.right_words(evidence, word),
             ask_whole(BOTH),
             "evidence_opening",
         ),
@@ -146,8 +145,7 @@ def steps(explorer: Explorer) -> list[Step]:
             "take_along",
         ),
     ]
-    tested = trust.find_evidence(explorer).evidence is not None
-    return [step for step in told if tested or step.page != "evidence"]
+    return [step for step in told if evidence is not None or step.page != "evidence"]
 
 
 def shown_sample() -> int | None:
@@ -204,7 +202,7 @@ def show(explorer: Explorer) -> None:
         with st.container(horizontal=True, width="content"):  # buttons keep their place
             show_buttons(explorer, told, number)
             # Here, where what nobody sees moves nothing below it.
-            st.html(f"<style>{STYLE.read_text()}</style>")
+            st.html(STYLE)
             guide(explorer, told, number)
 
 

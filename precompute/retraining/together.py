@@ -16,6 +16,7 @@ from core.config import CollectionConfig
 from core.data.datasets import Dataset
 from core.model.checkpoint import denoiser_to_bytes
 from core.model.denoiser import Denoiser
+from core.unrolled.step import Losses
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import Workspace
 from precompute.stages.batches import training_batch
@@ -27,18 +28,6 @@ from precompute.stages.train import (
     restore,
     taking_turns,
 )
-
-
-class Losses(nn.Module):
-    """The losses of a denoiser as a forward pass, which `functional_call` needs."""
-
-    def __init__(self, denoiser: Denoiser):
-        super().__init__()
-        self.denoiser = denoiser
-
-    def forward(self, *arguments: Tensor | None) -> Tensor:
-        """Return `Denoiser.losses`."""
-        return self.denoiser.losses(*arguments)
 
 
 def clip_each(gradients: list[Tensor], max_norm: float) -> None:

@@ -15,7 +15,7 @@ import duckdb
 
 from core.collection.schema import (
     READ_CONFIG,
-    SCHEMA_STEPS,
+    READ_VERSIONS,
     build_command,
     bytes_sha256,
     damaged,
@@ -83,7 +83,7 @@ class CheckedFile:
         """Refuse a file that would compute, perhaps for ever, what is read of it.
 
         Raises:
-            ValueError: If it has views, functions or more rows than fit in it.
+            ValueError: If it has views but ours, functions or more rows than fit in it.
         """
         with plain_errors(self.path):
             cursor = self._connection.cursor()
@@ -104,11 +104,12 @@ class CheckedFile:
             ValueError: If its version or a table differs from this program's.
         """
         version = self.meta("schema_version")
-        if version != len(SCHEMA_STEPS):
+        if version not in READ_VERSIONS:
+            read = " and ".join(map(str, READ_VERSIONS))
             raise ValueError(
                 f"'{self.path.name}' has schema version {version}; this program reads "
-                f"version {len(SCHEMA_STEPS)}. Use the program that made it, or build "
-                f"it again with `{build_command(self.path)}`."
+                f"versions {read}. Use the program that made it, or build it again "
+                f"with `{build_command(self.path)}`."
             )
         with plain_errors(self.path):
             if not is_ours(self._connection.cursor()):

@@ -2,7 +2,8 @@
 
 Has the tables, in numbered steps, and refuses a file whose tables are others: a view or
 a generated column is computed when it is read, which may never end, and a macro may
-stand for what a query means. Reads no row.
+stand for what a query means. The views of `core.collection.explained` are allowed, word
+for word; no query of this program uses them. Reads no row.
 """
 
 import hashlib
@@ -17,10 +18,10 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from core.collection.explained import explanation
 from core.drawing import Drawing
 
-# The schema in numbered steps. A published step never changes; its number is stored in
-# the file, and a file of another version is refused.
+# The schema in numbered steps; how many were taken is stored in the file.
 SCHEMA_STEPS = (
     """
     create table meta (key text primary key, value text not null);
@@ -55,7 +56,11 @@ SCHEMA_STEPS = (
     comment on column answers.scores is 'float32, little-endian';
     comment on column answers.standard_errors is 'float32, little-endian';
     """,
+    explanation(),
 )
+# A file of another version is refused. The last step changes no table: files from
+# before it are read as they are. Its comments may be improved, its views never change.
+READ_VERSIONS = (len(SCHEMA_STEPS) - 1, len(SCHEMA_STEPS))
 
 # All that is not a blob; blobs are represented by their checksums. The fingerprint of a
 # collection is the checksum of these rows.
@@ -94,9 +99,8 @@ def what_is_computed(connection: duckdb.DuckDBPyConnection, size: int) -> str:
         connection: To the file.
         size: Of the file, in bytes.
     """
-    query = "select view_name from duckdb_views() where not internal order by all"
-    if view := connection.execute(query).fetchone():
-        return f"'{view[0]}' is a view, which computes its rows when it is read"
+    for view in sorted(view_texts(connection) - expected_views()):
+        return f"'{view[1]}' is a view, which computes its rows when it is read"
     query = "select function_name from duckdb_functions() where not internal limit 1"
     if macro := connection.execute(query).fetchone():
         return f"it brings a function of its own, '{macro[0]}'"
@@ -128,6 +132,28 @@ def expected_tables() -> dict[str, str]:
         for step in SCHEMA_STEPS:
             connection.execute(step)
         return table_texts(connection)
+
+
+def view_texts(connection: duckdb.DuckDBPyConnection) -> set[tuple[str, str, str]]:
+    """Return schema, name and statement of each view, as this version says it.
+
+    In lower case: a file of an older format writes "double" where a newer one has it in
+    capitals.
+    """
+    query = (
+        "select schema_name, view_name, lower(sql) from duckdb_views() "
+        "where not internal"
+    )
+    return set(connection.execute(query).fetchall())
+
+
+@cache
+def expected_views() -> set[tuple[str, str, str]]:
+    """Return schema, name and statement of our own views."""
+    with duckdb.connect() as connection:
+        for step in SCHEMA_STEPS:
+            connection.execute(step)
+        return view_texts(connection)
 
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")

@@ -225,7 +225,9 @@ def test_another_database_is_refused(tmp_path):
 def test_another_schema_version_is_refused(path):
     with duckdb.connect(path) as connection:
         connection.execute("update meta set value = '99' where key = 'schema_version'")
-    expected = f"has schema version 99; this program reads version {len(SCHEMA_STEPS)}"
+    expected = (
+        f"has schema version 99; this program reads versions 2 and {len(SCHEMA_STEPS)}"
+    )
     with pytest.raises(ValueError, match=expected):
         Collection(path)
 
@@ -269,6 +271,14 @@ WITHOUT_END = (
         (
             [f"create view extra(a, b) as {ENDLESS}"],
             "'extra' is a view, which computes its rows when it is read",
+        ),
+        (
+            [f"create or replace view scores(query_id, score) as {ENDLESS}"],
+            "'scores' is a view, which computes its rows when it is read",
+        ),
+        (
+            ["create schema more", f"create view more.queries(a, b) as {ENDLESS}"],
+            "'queries' is a view, which computes its rows when it is read",
         ),
         (
             [f"create macro unnest(x) as (select count(*) from ({ENDLESS}))"],

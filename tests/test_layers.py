@@ -78,6 +78,7 @@ ROOMS = (
     "unrolled",
     "explorer",
     "report",
+    "api",
 )
 FLOORS = (
     "machinery",
@@ -192,7 +193,7 @@ def test_files_and_signatures_are_short_enough_to_be_read_at_once():
     assert long == {}
 
 
-LIGHT = ("files", "collection", "evidence", "report", "")
+LIGHT = ("files", "collection", "evidence", "report", "api", "")
 
 
 def test_light_rooms_and_pages_load_no_torch_even_through_others():

@@ -5,46 +5,27 @@ reader's browser to load nothing. All text from data is escaped by the template.
 neither Streamlit nor how a visitor came to ask.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from core import numbers
 from core.answers import Answer, Query
-from core.evidence.trust import UNTESTED, Trust, reliability, size_note
+from core.evidence.trust import size_note
 from core.explorer.explorer import Explorer
 from core.files import images
 from core.files.texts import minus, one_line, shortened
-from core.measurements import MEASUREMENTS
-from core.methods import METHODS, has_timesteps, measures
 from core.report import comparison, reading, reproduce
 from core.report.left_out import LeftOut
+from core.report.parts import LONGEST_NAME, STRIP, Part, lens_block
 
-STRIP = 6  # images in a strip
-LONGEST_NAME = 60  # letters under an image; all of them are in the table of scores
 CAUSES_OF_ERROR = (
     "± is one standard error, from the Monte Carlo draws and from compressing "
     "gradients. It does not cover training the model again. Pale numbers are within "
     "noise: less than two standard errors from zero."
 )
-
-
-@dataclass(frozen=True)
-class Part:
-    """One lens of a report.
-
-    Attributes:
-        answer: What it says.
-        trust: How far it was tested by retraining; None where it was not.
-        groups: Whether models were retrained without whole groups.
-    """
-
-    answer: Answer
-    trust: Trust | None
-    groups: bool = False
 
 
 def html_report(
@@ -72,16 +53,16 @@ def html_report(
         for strip in reading.strips(answer, STRIP)
         for place in strip.positions
     })
-    return _template().render(
+    return template("report.html").render(
         title=one_line(f"{explorer.title}: {query.description}"),
         explorer=explorer,
         made=made,
         link=link if link.startswith(("http://", "https://")) else "",
-        sample=_sample(query, answers[0].lens.region),
+        sample=image_block(query, answers[0].lens.region),
         facts=_sample_facts(explorer, query),
         unlike=explorer.resemblance.sentence,
         sentence=opening(explorer, parts),
-        lenses=[_lens(explorer, query, part, answers) for part in parts],
+        lenses=[lens_block(explorer, part, answers) for part in parts],
         errors=CAUSES_OF_ERROR,
         left_out=left_out and _left_out(answers[0], left_out),
         shares=_shares(explorer, answers),
@@ -93,8 +74,8 @@ def html_report(
     )
 
 
-def _template():
-    """Return the page to fill; what is put into it is escaped."""
+def template(name: str):
+    """Return a page to fill; what is put into it is escaped."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -102,13 +83,13 @@ def _template():
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html")
+    return environment.get_template(name)
 
 
 # --- the sample ---------------------------------------------------------------------
 
 
-def _sample(query: Query, region: tuple[int, int, int, int] | None) -> dict:
+def image_block(query: Query, region: tuple[int, int, int, int] | None) -> dict:
     """Return the image that was asked about, and the box on it in per cent."""
     height, width = query.pixels.shape[-2:]
     box = None
@@ -189,108 +170,6 @@ def opening(explorer: Explorer, parts: list[Part]) -> str:
     tested = next(part for part in parts if part.answer is first)
     note = size_note(first.lens, tested.trust, tested.groups)
     return f"{first_sentence(explorer, first)} {note}".rstrip()
-
-
-# --- one lens -----------------------------------------------------------------------
-
-
-def _lens(explorer: Explorer, query: Query, part: Part, answers: list[Answer]) -> dict:
-    """Return a lens with its strips, its test and its settings."""
-    answer = part.answer
-    others = [
-        (explorer.titled(other.lens), reading.marks(other, STRIP))
-        for other in answers
-        if other is not answer
-    ]
-    quality = explorer.provenance.get("quality") or {}
-    return {
-        "title": explorer.titled(answer.lens),
-        "note": reading.answer_note(answer, with_value=False),
-        "unit": reading.scale(answer).unit,
-        "trust": part.trust.words if part.trust else UNTESTED,
-        "meaning": part.trust.meaning if part.trust else "",
-        "reliability": reliability(quality, answer.lens, answer.source),
-        "strips": [
-            {
-                "title": strip.title,
-                "tone": strip.tone,
-                "empty": strip.empty,
-                "tiles": [
-                    _tile(explorer, answer, int(place), others)
-                    for place in strip.positions
-                ],
-            }
-            for strip in reading.strips(answer, STRIP)
-        ],
-        "settings": lens_settings(explorer, answer),
-    }
-
-
-def _tile(
-    explorer: Explorer,
-    answer: Answer,
-    position: int,
-    others: list[tuple[str, dict[int, str]]],
-) -> dict:
-    """Return a training image with its score."""
-    example = int(answer.example_ids[position])
-    scale = reading.scale(answer)
-    lines = [
-        shortened(line, LONGEST_NAME) for line in explorer.examples.caption(example)
-    ]
-    score = reading.printed_score(answer, position)
-    also = [
-        f"{title}: rank {ranks[example]}" for title, ranks in others if example in ranks
-    ]
-    return {
-        "id": example,
-        "src": images.data_uri(explorer.image_png(example)),
-        "alt": ", ".join([f"Training image {example}", *lines, score]),
-        "score": scale.number(answer.scores[position]),
-        "error": scale.error(answer.standard_errors[position]),
-        "sure": reading.is_sure(answer, position),
-        "lines": lines,
-        "also": also,
-    }
-
-
-def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:
-    """Return every setting of a lens, by name; defaults are spelled out."""
-    lens = answer.lens
-    method = METHODS[lens.method]
-    rows = [("Method", f"{method.title} ({method.paper})")]
-    if measures(lens.method):
-        facts = MEASUREMENTS[lens.measurement]
-        rows.append(("Measurement", f"{facts.title}, in {facts.unit}"))
-        now = numbers.plain(answer.value)
-        if np.isfinite(answer.value_error):
-            now += minus(f" ± {answer.value_error:.2g}")
-        if np.isfinite(answer.value):
-            rows.append(("Value now", now))
-    if not has_timesteps(lens.method):
-        model = explorer.provenance.get(method.array)
-        if model is not None:
-            facts = one_line(f"{model['name']}, {model['sha256']}")
-            rows.append((f"{method.title} model", facts))
-        return rows
-    low, high = lens.timesteps or (0, explorer.num_train_timesteps)
-    region = "the whole image"
-    if lens.region is not None:
-        region = "x {0} to {2}, y {1} to {3}, in pixels".format(*lens.region)
-    rows += [
-        ("Noise levels", f"{low} to {high} of {explorer.num_train_timesteps}"),
-        ("Region", region),
-        ("Draws of the query", str(lens.num_draws)),
-        ("Training gradients", reading.SOURCES.get(answer.source, answer.source)),
-    ]
-    if method.damped:
-        own = "the collection’s own"
-        if lens.damping is None and method.kind == "influence":
-            usual = minus(f"{explorer.provenance['damping']:.6g}")
-            own += f" (EK-FAC: {usual})"
-        text = own if lens.damping is None else minus(f"{lens.damping:.6g}")
-        rows.append(("Damping", text))
-    return rows
 
 
 # --- between lenses -----------------------------------------------------------------

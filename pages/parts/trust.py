@@ -12,7 +12,7 @@ from core.evidence.evaluation import Calibration
 from core.evidence.stored import Evidence
 from core.evidence.trust import UNTESTED, Trust, lens_trust
 from core.explorer.explorer import Answer, Explorer, Lens
-from core.report.report import Part
+from core.report.parts import Part
 from pages.parts.words import sentence, text
 
 

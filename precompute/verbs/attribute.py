@@ -22,12 +22,9 @@ from precompute.machinery.out import write_out
 from precompute.verbs.options import add_root, one_of, valued
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from core.explorer.explorer import Answer, Explorer, Query
 
 HELP = "score all training images for one"
-DIGITS = "%.9g"  # of the numbers that are written
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +90,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Answer one question and write the CSV."""
     from core.explorer.explorer import open_explorer
-    from core.files.texts import safe_csv
+    from core.report.table import answer_csv
 
     explorer = open_explorer(options.collection, options.root)
     lens = Lens(
@@ -110,7 +107,7 @@ def run(options: argparse.Namespace) -> None:
     answer = attribute(explorer, query, lens)
     if answer.note:
         print(answer.note, file=sys.stderr)
-    text = safe_csv(answer_table(explorer, answer), DIGITS)
+    text = answer_csv(answer, explorer.examples.table)
     if options.out is None:
         sys.stdout.write(text)
     else:
@@ -178,19 +175,3 @@ def attribute(explorer: "Explorer", query: "Query", lens: Lens) -> "Answer":
             bar.update(done - bar.n)
 
         return explorer.answer(query, lens, show)
-
-
-def answer_table(explorer: "Explorer", answer: "Answer") -> "pd.DataFrame":
-    """Return example_id, score, standard_error, rank and the metadata, best first."""
-    import pandas as pd
-
-    from core.columns import beside
-
-    ours = {
-        "score": answer.scores,
-        "standard_error": answer.standard_errors,
-        "rank": answer.ranks(),
-    }
-    ids = pd.Index(answer.example_ids, name="example_id")
-    table = pd.DataFrame(ours, ids).sort_values("rank", kind="stable")
-    return beside(table, explorer.examples.table)

@@ -4,7 +4,7 @@ import streamlit as st
 
 from core.explorer.explorer import Answer, Explorer, Lens
 from core.explorer.filters import Matches
-from core.report import report
+from core.report import own_image, report
 from pages.parts import (
     filters,
     lens_cards,
@@ -29,7 +29,13 @@ def show_columns(
     done = [answer for answer in answers if answer is not None]
     if done:
         first = report.leading(done)
-        st.markdown(f"## {text(report.first_sentence(explorer, first))}")
+        own = chosen.query.kind == "upload"
+        helped = "would help" if own else "helped"
+        st.markdown(f"## {text(report.first_sentence(explorer, first, helped))}")
+        if own:
+            st.markdown(text(own_image.not_drawn_words(first)))
+            if words := own_image.trust_words(explorer, first):
+                st.caption(f":material/signal_cellular_alt: {text(words)}")
         lens_meta.show_tested(explorer, first)
     clicks, in_region = [], chosen.region is not None
     for place, column in enumerate(st.columns(len(lenses))):

@@ -19,9 +19,13 @@ from core.evidence.stored import Evidence, evidence_folder, evidence_of
 from core.explorer import groups, layout
 from core.explorer.first_image import FirstImage, clearest_first, first_image
 from core.explorer.resemblance import Resemblance, resemblance
+from core.files import grounds
+from core.files.images import open_image
 from core.lenses import Lens, lens_title, stored_key
 from core.methods import METHODS
 from core.scores.error_files import StoredErrors
+
+GROUNDS = 64  # training images that are asked for their ground
 
 
 class Facts:
@@ -225,6 +229,18 @@ class Facts:
         return resemblance(self._collection)
 
     @cached_property
+    def ground(self) -> grounds.Colour | None:
+        """The colour around most training images, None where they share none.
+
+        Photographs do not.
+        """
+        ids = self.examples.table.index
+        some = ids[:: -(-len(ids) // GROUNDS)].tolist()
+        return grounds.shared_ground(
+            np.asarray(open_image(file)) for file in self.images_png(some)
+        )
+
+    @cached_property
     def gallery_order(self) -> list[int]:
         """The gallery samples, the clearest first (`core.explorer.first_image`)."""
         losses = self._collection.values(stored_key(Lens()))
@@ -244,6 +260,14 @@ class Facts:
         labels = self.examples.table[list(self.classes.columns)].astype(str)
         scores = map(self._stored_scores, (Lens(), Lens("clip")))
         return first_image(self.gallery_order, own, labels, *scores, evidence)
+
+    def gallery_values(self, lens: Lens) -> np.ndarray:
+        """Return the stored values of the gallery under a lens, as many as there are.
+
+        No value is stored of a lens that gives none, such as a similarity.
+        """
+        values = np.array(list(self._collection.values(stored_key(lens)).values()))
+        return values[np.isfinite(values)]
 
     def _stored_scores(self, lens: Lens) -> dict[int, np.ndarray]:
         """Return the stored scores of all gallery samples under a lens."""

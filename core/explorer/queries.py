@@ -60,15 +60,22 @@ class Queries(Facts):
             {"example_id": example_id},
         )
 
-    def query_from_upload(self, data: bytes, label: int | None = None) -> Query:
+    def query_from_upload(
+        self, data: bytes, label: int | None = None, title: str = "Your image"
+    ) -> Query:
         """Return an uploaded image as a query.
 
         Bytes that are not an image, or a class that the model does not have, raise the
         ValueError of `core.files.images` or `core.labels`, one sentence.
+
+        Args:
+            data: The file.
+            label: The class that the model is told, None for no class.
+            title: What to call the image.
         """
         check_label(label, self.class_names())
         digest, frames = hashlib.sha256(data).hexdigest()[:16], frames_note(data)
-        words = ["Your image", frames, f"measured as {self.class_words(label)}"]
+        words = [title, frames, f"measured as {self.class_words(label)}"]
         return Query(
             "upload",
             f"upload-{digest}-{label}",

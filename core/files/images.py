@@ -44,6 +44,7 @@ START = 16  # bytes by which Pillow tells what a file may be
 PROGRESSIVE = 0.5  # of a JPEG that holds all coefficients until its end
 NAMES = "PNG, JPEG, WebP, AVIF, GIF, BMP, TIFF, JPEG 2000 or PPM"
 
+WHITE = (255, 255, 255)
 NEAR_WHITE = 228  # of 255 in every channel
 SIDE = 1024  # pixels; an image of twice that is made smaller while it is converted
 BLOCK = 1 << 20  # pixels that are converted at a time
@@ -68,11 +69,15 @@ def max_pixels() -> int:
     return int(wanted)
 
 
-def open_image(data: bytes) -> Image.Image:
-    """Return the first frame as an upright RGB image on white.
+def open_image(data: bytes, paper: tuple[int, int, int] = WHITE) -> Image.Image:
+    """Return the first frame as an upright RGB image.
 
     An image of more than two times `SIDE` pixels comes back smaller, with at least
     `SIDE` pixels on its longer side. Colours are those of its profile, in sRGB.
+
+    Args:
+        data: The file.
+        paper: The colour that transparent parts become.
 
     Raises:
         ValueError: If the bytes are not an image that can be read, in one plain
@@ -101,7 +106,7 @@ def open_image(data: bytes) -> Image.Image:
         orientation = _orientation(image)
     white = _white_value(image)
     with _plain_errors(most):
-        upright = _reduced(image, white)
+        upright = _reduced(image, white, paper)
         upright.getexif()[ORIENTATION] = orientation
         return ImageOps.exif_transpose(upright)
 
@@ -208,7 +213,9 @@ def _white_value(image: Image.Image) -> float:
     )
 
 
-def _reduced(image: Image.Image, white: float) -> Image.Image:
+def _reduced(
+    image: Image.Image, white: float, paper: tuple[int, int, int]
+) -> Image.Image:
     """Return a decoded image in RGB, as many times smaller as `_factor` says."""
     factor, to_rgb = _factor(image.size), _colours(image)
     width, height = image.size
@@ -219,23 +226,25 @@ def _reduced(image: Image.Image, white: float) -> Image.Image:
     for top in range(0, height, down):
         for left in range(0, width, across):
             box = left, top, min(left + across, width), min(top + down, height)
-            block = to_rgb(_opaque(image.crop(box), white))
+            block = to_rgb(_opaque(image.crop(box), white, paper))
             small.paste(block.reduce(factor), (left // factor, top // factor))
     return small
 
 
-def _opaque(image: Image.Image, white: float) -> Image.Image:
-    """Return an image of 8 bits without transparency: transparent parts are white."""
+def _opaque(
+    image: Image.Image, white: float, paper: tuple[int, int, int]
+) -> Image.Image:
+    """Return an image of 8 bits without transparency: what was clear is paper."""
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image, dtype=np.float64)
         # Of a grey image of 16 bits one value may be the transparent one.
         clear = values == image.info.get("transparency", -1)
-        values = np.where(clear, white, values) * (255.0 / white)
+        values = np.where(clear, np.mean(paper), values * (255.0 / white))
         return Image.fromarray(values.clip(0, 255).round().astype(np.uint8))
     if image.has_transparency_data:
         image = image.convert("RGBA")
-        paper = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(paper, image).convert("RGB")
+        ground = Image.new("RGBA", image.size, (*paper, 255))
+        return Image.alpha_composite(ground, image).convert("RGB")
     if image.mode in SPACES.values():
         return image
     return image.convert("RGB")
@@ -270,14 +279,16 @@ def _plain_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def fit_square(image: Image.Image, size: int) -> Image.Image:
-    """Return the whole image, centred on white, scaled to `size` x `size` pixels."""
+def fit_square(
+    image: Image.Image, size: int, paper: tuple[int, int, int] = WHITE
+) -> Image.Image:
+    """Return the whole image, centred on paper, scaled to `size` x `size` pixels."""
     if image.size == (size, size):
         return image
     scale = size / max(image.size)
     inner = tuple(max(1, round(side * scale)) for side in image.size)
     resized = image.resize(inner, Image.Resampling.LANCZOS)
-    square = Image.new("RGB", (size, size), "white")
+    square = Image.new("RGB", (size, size), paper)
     square.paste(resized, ((size - inner[0]) // 2, (size - inner[1]) // 2))
     return square
 
@@ -297,12 +308,15 @@ def decode_image(data: bytes, size: tuple[int, int, int]) -> np.ndarray:
 JPEG = b"\xff\xd8"  # how such a file begins
 
 
+def image_of(pixels: np.ndarray) -> Image.Image:
+    """Return uint8 pixels of shape (C, H, W), with C of 1 or 3, as an image."""
+    return Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+
+
 def png(pixels: np.ndarray) -> bytes:
     """Return uint8 pixels of shape (C, H, W) as a PNG file."""
-    grey = len(pixels) == 1
-    image = Image.fromarray(pixels[0] if grey else pixels.transpose(1, 2, 0))
     file = io.BytesIO()
-    image.save(file, "PNG")
+    image_of(pixels).save(file, "PNG")
     return file.getvalue()
 
 
@@ -353,9 +367,7 @@ def framed(data: bytes, colour: str = "#8a9099") -> bytes:
 
 def preview(pixels: np.ndarray, size: int = 256) -> bytes:
     """Return uint8 pixels (C, H, W) as a small JPEG file of a longer side of `size`."""
-    image = Image.fromarray(
-        pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
-    )
+    image = image_of(pixels)
     times = size / max(image.size)
     target = (round(image.width * times), round(image.height * times))
     file = io.BytesIO()

@@ -254,13 +254,14 @@ def coverage_table(coverage: dict) -> pd.DataFrame:
     ])
 
 
-def sentence(answer: Answer, name: str, title: str = "") -> str:
+def sentence(answer: Answer, name: str, title: str = "", helped: str = "helped") -> str:
     """Return what an answer says first, in plain words and without a number.
 
     Args:
         answer: The answer whose most influential image is meant.
         name: What to call that image.
         title: What to call the method, if not by its own title.
+        helped: The verb for what a training image did.
     """
     position = int(answer.top(1)[0])
     lens, title = answer.lens, title or METHODS[answer.lens.method].title
@@ -268,10 +269,10 @@ def sentence(answer: Answer, name: str, title: str = "") -> str:
         return f"By {title}, {name} looks most like this image."
     asked = _asked(lens)
     if answer.scores[position] <= 0:
-        return f"No single training image helped{asked}."
+        return f"No single training image {helped}{asked}."
     by = f"By {title}, " if lens.kind == "attribution" else ""
     noise = "" if is_sure(answer, position) else ", but within noise"
-    return f"{by}{name} helped most{asked}{noise}."
+    return f"{by}{name} {helped} most{asked}{noise}."
 
 
 def _asked(lens: Lens) -> str:

@@ -139,11 +139,11 @@ def _drawn_by(query: Query) -> dict:
     return {name: value for name, value in settings.items() if name != "label"}
 
 
-def first_sentence(explorer: Explorer, answer: Answer) -> str:
+def first_sentence(explorer: Explorer, answer: Answer, helped: str = "helped") -> str:
     """Return what an answer says first, its first image called by name."""
     example = int(answer.example_ids[answer.top(1)[0]])
     by = explorer.titled(answer.lens) if answer.lens.method == "clip" else ""
-    return reading.sentence(answer, called(explorer, example), by)
+    return reading.sentence(answer, called(explorer, example), by, helped)
 
 
 def called(explorer: Explorer, example: int) -> str:

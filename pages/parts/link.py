@@ -28,6 +28,7 @@ ORIGINS = {
     "sample": "Gallery",
     "seed": "Generate",
     "upload": "Upload",
+    "draw": "Draw",
     "example": "Training",
 }
 # Keys of the link; their values are text, as in the link.
@@ -193,8 +194,11 @@ def forget() -> None:
 def current_view() -> dict[str, str]:
     """Return what is asked about; `settle` has found it."""
     view = st.session_state.view
-    # Set anew in every run: what a widget held on another page is not taken over.
-    st.session_state.origin = st.session_state.get("origin") or origin_of(view)
+    # Set anew in every run: what a widget held on another page is not taken over, and
+    # one that a page did not show is forgotten.
+    known = (st.session_state.get(key) for key in ("origin", "shown_origin"))
+    st.session_state.origin = next(filter(None, known), origin_of(view))
+    st.session_state.shown_origin = st.session_state.origin
     return view
 
 
@@ -202,7 +206,7 @@ def ask_about(view: dict[str, str]) -> None:
     """Make an image the one that is asked about, the whole of it."""
     waiting.leave_jobs()
     st.session_state.view = view
-    st.session_state.origin = origin_of(view)
+    st.session_state.origin = st.session_state.shown_origin = origin_of(view)
     st.session_state.detail = None
 
 
@@ -223,7 +227,7 @@ def change_view(**changes: str | None) -> None:
 
 
 def origin_of(view: dict[str, str]) -> str:
-    """Return which of the four ways an image was chosen in."""
+    """Return in which way an image was chosen."""
     return next(key for key in ORIGINS if key in view)
 
 

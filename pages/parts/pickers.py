@@ -1,6 +1,4 @@
-"""The four ways to choose an image: gallery, new sample, upload, training image."""
-
-import hashlib
+"""The ways to choose an image: gallery, new sample, one's own, training image."""
 
 import pandas as pd
 import streamlit as st
@@ -12,32 +10,33 @@ from core.explorer.explorer import Explorer
 from core.explorer.first_image import CLEAREST
 from core.files import images
 from core.numbers import listed
-from pages.parts import components, link, served, waiting
+from pages.parts import components, link, own_image
+from pages.parts.class_picker import pick_class, setting
 from pages.parts.link import ORIGINS, ask_about, ask_next
 from pages.parts.views import GUIDANCE, MAX_SEED, STEPS
-from pages.parts.words import column_name, column_word, sentence, text
+from pages.parts.words import column_word, sentence, text
 
 MOST_FOUND = 24  # training images that a search shows
 SMALL = 128  # pixels of the side of images whose white ground is cleaned in the gallery
 
 
 def pick_query(explorer: Explorer, view: dict[str, str]) -> None:
-    """Show the four ways to choose an image."""
-    origin = st.segmented_control(
+    """Show the ways to choose an image."""
+    origin = st.pills(
         "Where the image comes from",
         list(ORIGINS),
         format_func=ORIGINS.get,
         key="origin",
         required=True,
         label_visibility="collapsed",
-        width="stretch",
         wrap=True,
         help="Which image to ask about",
     )
     choose = {
         "sample": pick_from_gallery,
         "seed": pick_by_seed,
-        "upload": pick_upload,
+        "upload": own_image.pick_upload,
+        "draw": own_image.pick_drawing,
         "example": pick_training_image,
     }
     choose[origin](explorer, view)
@@ -122,35 +121,6 @@ def class_words(explorer: Explorer, label: float) -> str:
     return explorer.class_words(None if pd.isna(label) else int(label))
 
 
-def setting(view: dict[str, str], key: str, bounds: tuple, default: float) -> float:
-    """Return a number of the view to start a widget with, or the default."""
-    try:
-        value = type(default)(view.get(key, default))
-    except ValueError:
-        return default
-    return value if bounds[0] <= value <= bounds[1] else default
-
-
-def pick_class(explorer: Explorer, view: dict[str, str]) -> int | None:
-    """Show one choice per class column; return the class, None for any."""
-    table = explorer.classes
-    label = setting(view, "label", (0, len(table) - 1), -1)
-    chosen = {}
-    for column in table.columns:
-        values = [None, *sorted(table[column].unique())]
-        chosen[column] = st.selectbox(
-            text(column_name(explorer.name, column)),
-            values,
-            index=values.index(table.loc[label, column]) if label in table.index else 0,
-            format_func=lambda value: "any" if value is None else value or "(empty)",
-            help="The class that the model is told",
-        )
-    if None in chosen.values():
-        return None
-    matches = (table[list(chosen)] == pd.Series(chosen)).all(axis=1)
-    return int(table.index[matches][0]) if matches.any() else None
-
-
 def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
     """Show the settings of a new image."""
     with st.form("generate", border=False):
@@ -194,28 +164,6 @@ def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
         "guidance": f"{guidance:g}",
     }
     ask_next(settings | ({} if label is None else {"label": str(label)}))
-
-
-def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
-    """Show the upload."""
-    with st.form("upload", border=False):
-        file = st.file_uploader(
-            "An image: PNG, JPEG, WebP or another common format",
-            key="file",
-            help="Turned upright and scaled to the model’s size. Transparent parts "
-            "become white; an animation gives its first frame",
-        )
-        label = pick_class(explorer, {})
-        st.caption("It stays on this machine; links do not include it.")
-        if not st.form_submit_button("Ask about it", type="primary"):
-            return
-    if file is None:
-        st.info("Choose an image first.")
-        return
-    data = file.getvalue()
-    digest = hashlib.sha256(data).hexdigest()[:16]
-    served.uploads().keep(waiting.visitor(), digest, len(data), data)
-    ask_next({"upload": digest} | ({} if label is None else {"label": str(label)}))
 
 
 def pick_training_image(explorer: Explorer, view: dict[str, str]) -> None:

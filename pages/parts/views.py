@@ -14,6 +14,12 @@ GUIDANCE = (1.0, 7.0)
 MAX_SEED = 2**31 - 1
 
 
+OWN = {  # how an image of one's own was made, how to make it, what it is called
+    "upload": ("uploaded", "Upload it", "Your image"),
+    "draw": ("drawn", "Draw it", "Your drawing"),
+}
+
+
 def whole(view: dict[str, str], key: str, default: int | None = None) -> int | None:
     """Return a whole number from the link.
 
@@ -44,7 +50,7 @@ def find_query(explorer: Explorer, view: dict[str, str]) -> Query | None:
     if origin == "example":
         query = explorer.query_from_example(whole(view, "example"))
     else:
-        query = uploaded_query(explorer, view)
+        query = own_query(explorer, view, origin)
     return explorer.inverted(query) if view.get("inverted") == "1" else query
 
 
@@ -63,19 +69,20 @@ def known_label(explorer: Explorer, view: dict[str, str]) -> int | None:
     )
 
 
-def uploaded_query(explorer: Explorer, view: dict[str, str]) -> Query:
-    """Return an image that this visitor uploaded.
+def own_query(explorer: Explorer, view: dict[str, str], origin: str) -> Query:
+    """Return an image that this visitor uploaded or drew.
 
     Raises:
         LookupError: If it was somebody else, or too long or too many images ago.
     """
-    data = served.uploads().find(waiting.visitor(), view["upload"])
+    data = served.uploads().find(waiting.visitor(), view[origin])
+    made, again, title = OWN[origin]
     if data is None:
         raise LookupError(
-            "This image was uploaded in another visit or some images ago, and is "
-            "not kept; links do not include it. Upload it here again."
+            f"This image was {made} in another visit or some images ago, and is not "
+            f"kept; links do not include it. {again} here again."
         )
-    return explorer.query_from_upload(data, known_label(explorer, view))
+    return explorer.query_from_upload(data, known_label(explorer, view), title)
 
 
 def generated_query(explorer: Explorer, view: dict[str, str]) -> Query | None:

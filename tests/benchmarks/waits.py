@@ -90,7 +90,7 @@ def run(
 
             upload(page)
             start = time.perf_counter()
-            page.get_by_role("button", name="Ask about it").click()
+            page.get_by_role("button", name="Ask about this image").click()
             took["upload"] = until_full(2, "Your image")
 
             start = time.perf_counter()

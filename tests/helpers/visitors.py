@@ -168,12 +168,18 @@ class Visitor:
             return error.code
 
     def submit_upload(self, name: str = "mine.png") -> None:
-        """Ask about a file that was sent."""
+        """Look at a file that was sent, and ask about it."""
+
+        def asks(one) -> bool:
+            return one.label == "Ask about this image"
+
         form = self._shown("file_uploader", lambda one: True)
         chosen = WidgetState(id=form.id)
         file = chosen.file_uploader_state_value.uploaded_file_info.add()
         file.file_id = file.name = name
-        button = self._shown("button", lambda one: one.label == "Ask about it")
+        self._run(chosen)
+        self.wait_until(lambda page: page._has("button", asks), 60)
+        button = self._shown("button", asks)
         self._run(chosen, WidgetState(id=button.id, trigger_value=True))
 
     def close(self) -> None:

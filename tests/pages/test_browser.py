@@ -139,7 +139,7 @@ def test_upload_is_answered(page, address):
         "buffer": images.png(pixels),
     })
     page.get_by_text("mine.png").wait_for()
-    page.get_by_role("button", name="Ask about it").click()
+    page.get_by_role("button", name="Ask about this image").click()
     playwright.expect(page.get_by_text("Your image").first).to_be_visible()
     playwright.expect(strip(page, "Helped").first).to_be_visible()
     assert pictures_loaded(strip(page, "Most similar"))
@@ -197,8 +197,6 @@ def test_what_is_no_picture_is_refused_with_a_sentence(page, address):
         "mimeType": "image/png",
         "buffer": b"no image",
     })
-    page.get_by_text("mine.png").wait_for()
-    page.get_by_role("button", name="Ask about it").click()
     said = page.get_by_role("status").filter(has_text="could not be read")
     playwright.expect(said).to_be_visible()
 

@@ -1,7 +1,8 @@
 // Scrolls to what a step of the tour speaks of, and hears the arrow keys.
 
 const PATIENCE = 15_000; // milliseconds that an element may take to appear
-const LIFTED = "afterimage-spot";
+const LIFTED = "data-afterimage-spot"; // no class: Streamlit writes those anew
+const KEPT = 500; // milliseconds between looks at whether it is still there
 
 function calm() {
   return window.matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -17,9 +18,11 @@ function isTaken(event) {
     ));
 }
 
-function lift(page, spot, present) {
-  page.querySelectorAll(`.${LIFTED}`).forEach((node) => node.classList.remove(LIFTED));
-  if (spot && present) spot.classList.add(LIFTED);
+function lift(page, spot) {
+  page.querySelectorAll(`[${LIFTED}]`).forEach((node) => {
+    if (node !== spot) node.removeAttribute(LIFTED);
+  });
+  if (spot) spot.setAttribute(LIFTED, "");
 }
 
 export default function (component) {
@@ -41,14 +44,20 @@ export default function (component) {
   const signature = `${data.step} ${data.spot} ${data.present}`;
   if (page.afterimageStep === signature) return;
   page.afterimageStep = signature;
-  lift(page, null, false);
+  lift(page, null);
   if (!data.spot) return;
   const began = performance.now();
+  const find = () => page.querySelector(`.st-key-${CSS.escape(data.spot)}`);
+  const keep = () => { // a page that runs again may make the element anew
+    if (page.afterimageStep !== signature) return;
+    lift(page, find());
+    setTimeout(keep, KEPT);
+  };
   const look = () => {
     if (page.afterimageStep !== signature) return; // the visitor went on
-    const spot = page.querySelector(`.st-key-${CSS.escape(data.spot)}`);
+    const spot = find();
     if (spot && spot.getBoundingClientRect().height > 0) {
-      lift(page, spot, data.present);
+      if (data.present) keep();
       const tall = spot.getBoundingClientRect().height > window.innerHeight * 0.6;
       spot.style.scrollMarginTop = "5rem"; // below the navigation
       spot.scrollIntoView({

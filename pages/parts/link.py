@@ -49,7 +49,12 @@ CHOICE_KEYS = (
     "grouped",  # Evidence: the method that is compared over whole groups
     "section",  # Collections: which settings are shown
 )
-LINK_KEYS = ("collection", *VIEW_KEYS, "lenses", "detail", "group", *CHOICE_KEYS)
+PRESENT = "present"  # shown to an audience; its value is the step of the tour, from 1
+LINK_KEYS = (
+    *("collection", *VIEW_KEYS, "lenses", "detail", "group"),
+    *CHOICE_KEYS,
+    PRESENT,
+)
 LONGEST = 200  # letters of a value; links leave longer ones out
 LONG = {"group": 1500, "picked": 1500, "only": 600}
 DEFAULT_LENSES = "ekfac.loss~clip"
@@ -166,6 +171,9 @@ def write(explorer: Explorer) -> None:
     if st.session_state.get("group"):
         address["group"] = st.session_state.group
     address |= _choices()
+    if st.session_state.get(PRESENT):
+        step = st.session_state.get("story")
+        address[PRESENT] = "" if step is None or step < 0 else str(step + 1)
     address = {k: v for k, v in address.items() if len(v) <= LONG.get(k, LONGEST)}
     st.session_state.address = address
     # After a run that began another one the browser may not have heard of the last
@@ -176,9 +184,10 @@ def write(explorer: Explorer) -> None:
 
 
 def whole_address() -> str:
-    """Return the address of this exact view, to be copied."""
+    """Return the address of this exact view, to be copied; not for an audience."""
     page = (st.context.url or "").partition("?")[0]
-    return f"{page}?{urlencode(st.session_state.address)}"
+    shown = {k: v for k, v in st.session_state.address.items() if k != PRESENT}
+    return f"{page}?{urlencode(shown)}"
 
 
 def forget() -> None:

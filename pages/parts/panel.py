@@ -95,6 +95,8 @@ def show_sample(
     if query.drawn and query.drawing.guidance_scale != 1:
         rest.append(f"guidance {query.drawing.guidance_scale:g}")
     heading(title, " · ".join(rest))
+    if region:
+        show_region(region)
     with st.container(horizontal=True, vertical_alignment="center"):
         show_region_controls((width, height), explorer.cell, region)
         show_history(query)
@@ -138,7 +140,13 @@ def show_region_controls(
             help="Rows of pixels in the region",
             **tie("down", (y0, y1), lambda ys: take_box(size, (x0, x1), ys)),
         )
-    if region:
+
+
+def show_region(region: tuple[int, int, int, int]) -> None:
+    """Show in a line of its own which region is asked about, and the way back."""
+    x0, y0, x1, y1 = region
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(f"Region of {x1 - x0} × {y1 - y0} pixels", width="content")
         st.button(
             "Whole image",
             type="tertiary",

@@ -4,7 +4,7 @@ A step sets what is asked, goes to the page that shows it and scrolls to what it
 of; what it says is true of the image that is shown (`core.report.tour`). A visitor may
 do anything in between. Arrow keys go on and back. The line can be closed, and begun
 again from the sidebar. With `?present` in the address it is large, and all but what it
-speaks of is dimmed.
+speaks of is dimmed; the address then names the step, so that it can be loaded again.
 """
 
 from collections.abc import Callable
@@ -173,6 +173,7 @@ def end() -> None:
 
 def show(explorer: Explorer) -> None:
     """Show where in the tour a visitor is, and the ways on, back and out."""
+    follow_presenter(explorer)
     if "story" not in st.session_state:
         # Who followed a link came for what it names.
         came_for = link.ORIGINS.keys() & st.query_params.to_dict().keys()
@@ -212,7 +213,7 @@ def guide(explorer: Explorer, told: list[Step], number: int) -> None:
     key = components.guide(
         told[number].spot if here else None,
         number,
-        present=presents(),
+        present=st.session_state.get(link.PRESENT, False),
         key="guide",
     )
     step = {"next": 1, "back": -1}.get(key, 0)
@@ -220,11 +221,18 @@ def guide(explorer: Explorer, told: list[Step], number: int) -> None:
         go_to(explorer, number + step)
 
 
-def presents() -> bool:
-    """Return whether the tour is shown to an audience, as an address with it says."""
-    if "present" in st.session_state.get("followed", {}):
-        st.session_state.present = True
-    return st.session_state.get("present", False)
+def follow_presenter(explorer: Explorer) -> None:
+    """Take over that an address is for an audience, and the step that it names.
+
+    It may be one loaded again; all else that the step set is in the address, too.
+    """
+    followed = st.session_state.get("followed") or {}
+    if link.PRESENT not in followed:
+        return
+    st.session_state[link.PRESENT] = True
+    step = link.number(followed[link.PRESENT])
+    if step is not None and 0 < step <= len(steps(explorer)):
+        st.session_state.story = step - 1
 
 
 def show_buttons(explorer: Explorer, told: list[Step], number: int) -> None:

@@ -161,3 +161,17 @@ def test_who_follows_a_link_is_not_invited(tiny_collection, monkeypatch, key):
         number = int(explorer.examples.table.index[3])
     app = open_app(tiny_collection, monkeypatch, **{key: str(number)})
     assert "New here?" not in words(app)
+
+
+def test_an_address_for_an_audience_can_be_loaded_again(tiny_collection, monkeypatch):
+    """At the step it was at, on every page; a link to copy is for everybody else."""
+    app = open_app(tiny_collection, monkeypatch, present="")
+    assert address(app)["present"] == ""
+    for _ in range(2):
+        app = app.button(key="story_next").click().run()
+    assert address(app)["present"] == "2"
+    assert "present" not in app.code[0].value
+    again = open_app(tiny_collection, monkeypatch, **address(app))
+    assert "2 of 7" in words(again) and address(again) == address(app)
+    again = again.switch_page("pages/collections.py").run()
+    assert address(again)["present"] == "2" and again.session_state.present

@@ -20,6 +20,7 @@ from core.files.tensor_files import read_tensors, tensors_file
 from core.model.conditions import SummedEmbedding
 from core.model.denoiser import MOST_AT_ONCE, Denoiser
 from core.model.lora import add_low_rank, low_rank_layers, train_adapters_only
+from core.model.own_unet import OwnUNet, load_weights, own_unet
 from core.model.patch_autoencoder import PatchAutoencoder
 from core.model.prompts import TextConditioned
 
@@ -45,11 +46,15 @@ def denoiser_to_bytes(
             that holds it, as most weights that are passed around were saved.
     """
     settings = {
-        "unet": plain_config(denoiser.unet),
+        "unet": None,
         "scheduler": plain_config(denoiser.scheduler),
         "null_label": denoiser.null_label,
         "autoencoder": None,
     }
+    if isinstance(denoiser.unet, OwnUNet):
+        settings["own"] = denoiser.unet.description
+    else:
+        settings["unet"] = plain_config(denoiser.unet)
     if isinstance(denoiser.autoencoder, PatchAutoencoder):
         rows, size = denoiser.autoencoder.components.shape
         patch = denoiser.autoencoder.patch_size
@@ -117,9 +122,11 @@ def denoiser_from_bytes(data: bytes) -> Denoiser:
             autoencoder = _AUTOENCODERS[kind].from_config(
                 settings["autoencoder"]["config"]
             )
-    text = settings.get("text")
-    if text is None:
-        unet, most_at_once = UNet2DModel.from_config(settings["unet"]), MOST_AT_ONCE
+    text, most_at_once = settings.get("text"), MOST_AT_ONCE
+    if "own" in settings:
+        unet = own_unet(settings["own"])
+    elif text is None:
+        unet = UNet2DModel.from_config(settings["unet"])
         if "conditions" in settings:
             width = unet.time_embedding.linear_2.out_features
             unet.class_embedding = SummedEmbedding(settings["conditions"], width)
@@ -138,5 +145,8 @@ def denoiser_from_bytes(data: bytes) -> Denoiser:
         settings["null_label"],
         most_at_once,
     )
-    denoiser.load_state_dict(weights)
+    if "own" in settings:
+        load_weights(denoiser, weights, settings["own"]["make"])
+    else:
+        denoiser.load_state_dict(weights)
     return denoiser.float().eval()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SETTINGS = ("config.json", "scheduler_config.json")
+OWN = "own.safetensors"  # of a network of one's own, alone in its folder
 WRITTEN = "Give the folder that `pipeline.save_pretrained` wrote."
 
 
@@ -29,6 +30,12 @@ class SavedModel:
     lora: Path | None = None
     unet: str = ""
     scheduler: Path | None = None
+
+    @property
+    def own(self) -> Path | None:
+        """The file of a network of one's own (`core.model.own`), if it is one."""
+        path = self.folder / OWN
+        return path if path.is_file() else None
 
     def unet_folder(self) -> Path:
         """Return the folder of the UNet.
@@ -136,6 +143,8 @@ class SavedModel:
 
     def remarks(self) -> list[str]:
         """Return which parts were chosen where that may surprise, a line for each."""
+        if self.own is not None:
+            return []
         unet, lines = self.unet_folder(), []
         others = [
             path.name

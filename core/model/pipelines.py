@@ -6,6 +6,7 @@ without a LoRA. Nothing is fetched from anywhere.
 """
 
 import inspect
+from dataclasses import fields
 
 import diffusers
 import torch
@@ -20,9 +21,11 @@ from diffusers import (
 from torch import Tensor, nn
 
 from core.config import ModelConfig
+from core.model.checkpoint import denoiser_from_bytes
 from core.model.denoiser import MOST_AT_ONCE, PASS_BYTES, Denoiser, pixels_per_latent
 from core.model.lora import read_lora
 from core.model.model_folders import SavedModel, read_settings
+from core.model.own_unet import OwnUNet
 from core.model.parameters import parameter_layout
 from core.model.prompts import (
     TextConditioned,
@@ -67,6 +70,8 @@ def read_pipeline(saved: SavedModel, captions: tuple[str, ...] = ()) -> Denoiser
         saved: Where it lies, and which of its parts are wanted.
         captions: The texts that a text-to-image model is to know, its classes.
     """
+    if saved.own is not None:
+        return denoiser_from_bytes(saved.own.read_bytes())
     unet = read_unet(saved)
     scheduler = read_scheduler(saved)
     autoencoder = read_autoencoder(saved, unet)
@@ -272,6 +277,8 @@ def unused_settings(saved: SavedModel) -> list[str]:
     Those that only a sampler reads, where they are not its class's defaults.
     Samples are drawn by DDIM and DDPM with a fixed small variance, as in App. J.3.
     """
+    if saved.own is not None:
+        return []
     settings = read_settings(saved.scheduler_file())
     kind = getattr(diffusers, settings.get("_class_name", ""), None)
     usual = {} if kind is None else inspect.signature(kind.__init__).parameters
@@ -356,6 +363,10 @@ def decoded_channels(denoiser: Denoiser) -> int:
 def model_settings(denoiser: Denoiser) -> ModelConfig:
     """Return what a collection records of a model that was trained elsewhere."""
     unet, schedule = denoiser.unet.config, denoiser.scheduler.config
+    if isinstance(denoiser.unet, OwnUNet):
+        names = {field.name for field in fields(ModelConfig)}
+        known = {name: schedule[name] for name in names & set(SCHEDULE)}
+        return ModelConfig(**known)
     heads = unet.attention_head_dim
     autoencoder = "none"
     if denoiser.autoencoder is not None:

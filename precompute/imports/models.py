@@ -9,10 +9,12 @@ import torch
 from core.config import CollectionConfig, CurvatureConfig, SampleConfig, TrainConfig
 from core.data.datasets import read_set
 from core.data.sets import Summary
+from core.files.texts import one_line
 from core.model.checkpoint import denoiser_to_bytes
 from core.model.denoiser import Denoiser
 from core.model.lora import low_rank_layers
 from core.model.model_folders import SavedModel
+from core.model.own_unet import OwnUNet
 from core.model.parameters import parameter_layout
 from core.model.pipelines import (
     decoded_channels,
@@ -51,6 +53,8 @@ def describe_model(denoiser: Denoiser) -> list[str]:
     lines = [f"images: {size}x{size}, {colour}"]
     text = isinstance(denoiser.unet, TextConditioned)
     model = "UNet2DConditionModel, text to image," if text else "UNet2DModel"
+    if isinstance(denoiser.unet, OwnUNet):
+        model = f"{one_line(denoiser.unet.make)}, its maker's own,"
     if denoiser.autoencoder is None:
         lines.append(f"model: {model} in pixels")
     else:
@@ -65,6 +69,9 @@ def describe_model(denoiser: Denoiser) -> list[str]:
         )
     elif denoiser.null_label is None:
         lines.append("classes: none")
+    elif isinstance(denoiser.unet, OwnUNet):
+        count = denoiser.null_label
+        lines.append(f"classes: {count}; a query without one is given class {count}")
     else:
         lines.append(
             f"classes: {denoiser.null_label}; a query without one is given the mean "

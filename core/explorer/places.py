@@ -13,6 +13,7 @@ DOMINATES = 0.5  # share of them that a label needs to name it
 FEWEST = 8  # images in such neighbourhoods that are worth a name
 WIDE, HIGH = 0.16, 0.06  # room of a name, as shares of the map
 NEAR = 0.08  # radius of the place that a name stands on, as a share of the map
+LETTER, LINE = 7.5, 17.0  # pixels of the screen: a letter's width, a name's height
 ROUNDS = 300  # of pushing boxes apart
 
 
@@ -76,6 +77,34 @@ def named_places(positions: np.ndarray, labels: pd.DataFrame, most: int) -> list
         if all((gap > room).any() for gap in gaps):
             kept.append(place)
     return kept[:most]
+
+
+def readable(
+    places: list[Place], pixels: np.ndarray, pictures: np.ndarray, side: np.ndarray
+) -> list[int]:
+    """Return which names can be read on a map of some size: they cover nothing.
+
+    Names are taken in order; one that would cover an earlier one or a picture is left
+    out.
+
+    Args:
+        places: The names.
+        pixels: How many pixels of the screen a unit of the map has, shape (2,).
+        pictures: Middles of the pictures on the map, shape (I, 2).
+        side: Width and height of a picture, shape (2,).
+
+    Returns:
+        Their positions in the list.
+    """
+    middles = [pixels * [place.x, place.y] for place in places]
+    sizes = [np.array([LETTER * len(place.name), LINE]) for place in places]
+    taken = [(pixels * picture, pixels * side) for picture in pictures]
+    kept = []
+    for i, (middle, size) in enumerate(zip(middles, sizes, strict=True)):
+        if all((np.abs(middle - m) >= (size + s) / 2).any() for m, s in taken):
+            taken.append((middle, size))
+            kept.append(i)
+    return kept
 
 
 def apart(

@@ -22,12 +22,18 @@ TOOLS = {
     "displayModeBar": True,
 }
 HEIGHT = group_figures.MAP_HEIGHT
+MARGINS = 20  # pixels of it above and below the dots
+WIDTHS = {  # of the window, and of the dots in it, in pixels
+    "(max-width: 640px)": 250,
+    "(min-width: 640.1px) and (max-width: 1200px)": 510,
+    "(min-width: 1200.1px)": 800,
+}
 NAMES = 12  # neighbourhoods that are named
 STRONGEST = 10  # images drawn beside their dots
 SIZE = np.array([0.055, 0.085])  # of such an image, as shares of the map
 HOW = (
     "Each dot is a training image; look-alikes lie near each other "
-    "(CLIP, t-SNE: nearness means something, distance does not). "
+    "(small CLIP, t-SNE: nearness means something, distance does not). "
 )
 
 
@@ -77,9 +83,12 @@ def show(
     figure = group_figures.image_map(
         frame, scale is None or scale.signed, title, place, limits(positions)
     )
-    map_marks.add_names(figure, named_places(explorer.fingerprint, explorer, positions))
+    names = named_places(explorer.fingerprint, explorer, positions)
+    map_marks.add_names(figure, names)
+    pictures = np.zeros((0, 2))
     if answer is not None:
-        show_strongest(figure, explorer, answer, positions, among, place)
+        pictures = show_strongest(figure, explorer, answer, positions, among, place)
+    hide_names(names, positions, pictures, key)
     st.plotly_chart(
         figure,
         config=TOOLS,
@@ -106,10 +115,13 @@ def show_strongest(
     positions: np.ndarray,
     among: Matches | None,
     place: np.ndarray | None,
-) -> None:
+) -> np.ndarray:
     """Draw the images that matter most, for and against, beside their dots.
 
     They leave the place free where the image that is asked about would lie.
+
+    Returns:
+        Their middles, shape (I, 2).
     """
     if reading.is_similarity(answer.lens):
         order = answer.order()
@@ -119,7 +131,7 @@ def show_strongest(
         order = order[among.members[order]]
     order = order[:STRONGEST]
     if not len(order):
-        return
+        return np.zeros((0, 2))
     low, high = np.array(limits(positions)).T
     size = SIZE * (high - low)
     pictures = explorer.images_png(answer.example_ids[order].tolist())
@@ -127,6 +139,31 @@ def show_strongest(
     free = np.zeros((0, 2)) if place is None else place[None]
     centres = places.apart(positions[order], size, low, high, free)
     map_marks.add_images(figure, positions[order], centres, size, sources)
+    return centres
+
+
+def hide_names(
+    names: list[places.Place], positions: np.ndarray, pictures: np.ndarray, key: str
+) -> None:
+    """Hide the names that would cover each other or a picture, by width of the window.
+
+    The browser alone knows that width, so that it gets a rule for each.
+    """
+    low, high = np.array(limits(positions)).T
+    rules = []
+    for window, width in WIDTHS.items():
+        pixels = np.array([width, HEIGHT - MARGINS]) / (high - low)
+        # A picture keeps its shape inside the room that it is given.
+        side = np.full(2, (SIZE * (high - low) * pixels).min()) / pixels
+        shown = set(places.readable(names, pixels, pictures, side))
+        hidden = ", ".join(
+            f'.st-key-{key} .annotation[data-index="{i}"]'
+            for i in range(len(names))
+            if i not in shown
+        )
+        if hidden:
+            rules.append(f"@media {window} {{ {hidden} {{ display: none; }} }}")
+    st.html(f"<style>{' '.join(rules)}</style>")
 
 
 def limits(positions: np.ndarray) -> list[tuple[float, float]]:

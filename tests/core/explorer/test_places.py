@@ -4,7 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.explorer.places import NEIGHBOURS, apart, named_places
+from core.explorer.places import (
+    LETTER,
+    LINE,
+    NEIGHBOURS,
+    Place,
+    apart,
+    named_places,
+    readable,
+)
 
 RNG = np.random.default_rng(4)
 
@@ -59,3 +67,30 @@ def test_boxes_keep_apart_and_inside(spread):
     assert not touching.any()
     again = apart(anchors, size, low, high, free)
     np.testing.assert_array_equal(centres, again)
+
+
+def test_names_that_are_read_cover_neither_each_other_nor_a_picture():
+    """On every size of map, and none is left out that covers nothing."""
+    rng = np.random.default_rng(0)
+    names = [
+        Place("n" * rng.integers(3, 14), *rng.uniform(size=2), 1) for _ in "a" * 30
+    ]
+    pictures, side = rng.uniform(size=(8, 2)), np.array([0.05, 0.08])
+    counts = []
+    for pixels in np.array([[250.0, 540.0], [800.0, 540.0], [1e5, 1e5]]):
+        kept = readable(names, pixels, pictures, side)
+        boxes = [
+            np.array([[n.x * pixels[0], n.y * pixels[1]], [LETTER * len(n.name), LINE]])
+            for n in names
+        ]
+        drawn = [np.array([p * pixels, side * pixels]) for p in pictures]
+
+        def covers(first, second) -> bool:
+            gap = np.abs(first[0] - second[0]) - (first[1] + second[1]) / 2
+            return bool((gap < 0).all())
+
+        for i, box in enumerate(boxes):
+            others = [boxes[j] for j in kept if j < i] + drawn
+            assert (i in kept) == (not any(covers(box, other) for other in others))
+        counts.append(len(kept))
+    assert counts == sorted(counts) and counts[0] < counts[-1]

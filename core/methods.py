@@ -261,7 +261,13 @@ METHODS = {
         additive=False,
         has_errors=False,
     ),
-    "clip": _likeness("CLIP", "look to CLIP", "Radford et al. 2021", "by_clip", "clip"),
+    "clip": _likeness(
+        "Small CLIP",  # `core.engine.clip`: no other ships, and none is loaded
+        "look to a small CLIP that was trained on emoji",
+        "Radford et al. 2021",
+        "by_clip",
+        "clip",
+    ),
     "pixel": _likeness(
         "Pixels", "are, pixel by pixel", "nearest neighbours", "by_pixels"
     ),

@@ -20,7 +20,7 @@ NAMES = {
     "EK-FAC, reduce": "ekfac-reduce",
     "DataInf": "datainf",
     "TRAK": "trak",
-    "CLIP similarity": "clip",
+    "Small CLIP similarity": "clip",
     "D-TRAK": "d-trak",
     "Patches, without the model": "patches",
     "Pixels": "pixel",

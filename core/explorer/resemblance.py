@@ -34,7 +34,7 @@ class Resemblance:
     """How far samples are from the training images, as shares of 0 to 1.
 
     Attributes:
-        clip: By CLIP; None where the collection does not store it.
+        clip: By the small CLIP; None where the collection does not store it.
         pixels: By pixels; None where there are too few images.
         other_clip: Of as many other training images, by CLIP.
         other_pixels: The same by pixels.
@@ -48,7 +48,7 @@ class Resemblance:
     @property
     def sentence(self) -> str:
         """What a person should know before any score; "" where samples are alike."""
-        shares = [(self.clip, self.other_clip, "by CLIP"),
+        shares = [(self.clip, self.other_clip, "by the small CLIP"),
                  (self.pixels, self.other_pixels, "by pixels")]  # fmt: skip
         shares = [
             (share, other, by) for share, other, by in shares if share is not None

@@ -69,10 +69,10 @@ def helped_words(explorer: Explorer, sample: int | None, word: Word) -> str:
 def alike_words(explorer: Explorer, sample: int | None, word: Word) -> str:
     """Return how that differs from look-alikes."""
     counts = counted(explorer, sample, Lens("clip"))
-    claim = "CLIP finds look-alikes. Influence finds causes."
+    claim = "The small CLIP finds look-alikes. Influence finds causes."
     if not counts:
         return f"{claim} The dark badge is an image’s rank in the other column."
-    return f"{claim} Of CLIP’s ten, {_shares(counts, 'that', word)}."
+    return f"{claim} Of its ten, {_shares(counts, 'that', word)}."
 
 
 def group_of(explorer: Explorer, sample: int | None) -> str | None:

@@ -107,7 +107,8 @@ def show_controls(explorer: Explorer, facets: filters.Facets, words: str) -> Non
         max_chars=100,
         placeholder="for instance: cat",
         help="Images with these words in name or label. If there is none, the "
-        f"{filters.num_nearest(explorer.num_examples)} that CLIP finds nearest",
+        f"{filters.num_nearest(explorer.num_examples)} that the small CLIP finds "
+        "nearest",
         **tie(
             "filter_words",
             words,

@@ -199,8 +199,9 @@ def choose_another(
         default=kind if kind in WAYS else "value",
         required=True,
         key="group_way",
-        help="By label: an artist, a class. By words: what the images show (CLIP). "
-        "On the map: draw around images that lie together. By hand: their numbers.",
+        help="By label: an artist, a class. By words: what the images show (small "
+        "CLIP). On the map: draw around images that lie together. By hand: their "
+        "numbers.",
         on_change=take_way,
     )
     if way == "value":
@@ -279,7 +280,7 @@ def choose_words(explorer: Explorer, code: str) -> None:
         "Words",
         key="group_words",
         placeholder="for instance: a red fruit",
-        help="Matched with what the images show (CLIP)",
+        help="Matched with what the images show (small CLIP)",
         on_change=take,
     )
     right.slider(

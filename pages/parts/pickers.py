@@ -172,7 +172,7 @@ def pick_training_image(explorer: Explorer, view: dict[str, str]) -> None:
         "Find a training image",
         placeholder="words, or its number",
         key="search",
-        help="Names and labels first, then what images show (CLIP)",
+        help="Names and labels first, then what images show (small CLIP)",
     ).strip()
     if not words:
         st.caption("See which training images helped another one.")

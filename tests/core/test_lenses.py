@@ -87,7 +87,9 @@ def test_equal_questions_have_equal_keys():
 
 def test_what_a_method_ignores_is_said():
     said = " ".join(lens_notes(Lens("clip", region=(0, 0, 1, 1))))
-    assert said == "CLIP compares whole images: timesteps and region change nothing."
+    assert (
+        said == "Small CLIP compares whole images: timesteps and region change nothing."
+    )
     assert "measurement of its own" in " ".join(lens_notes(Lens("d-trak", "elbo")))
     assert "no standard errors" in " ".join(lens_notes(Lens("trak")))
     assert lens_notes(Lens()) == lens_notes(Lens("clip")) == []

@@ -26,7 +26,7 @@ LDS_METHODS = {
     "DataInf": "datainf",
     "Pixels": "pixel",
     "TRAK": "trak",
-    "CLIP similarity": "clip",
+    "Small CLIP similarity": "clip",
     "D-TRAK": "d-trak",
 }
 SIZES = (  # what is varied, the setting, and what to call it

@@ -391,7 +391,7 @@ def test_generated_picture_is_answered_by_the_queue(tiny_collection, monkeypatch
 
 def test_generate_form_writes_the_link(tiny_collection, monkeypatch):
     app = open_app(tiny_collection, monkeypatch)
-    app.segmented_control(key="origin").set_value("seed").run()
+    app.pills(key="origin").set_value("seed").run()
     app.number_input[0].set_value(11)
     app.number_input[1].set_value(5)
     next(b for b in app.button if b.label == "Generate and ask").click().run()
@@ -409,7 +409,7 @@ def test_words_search_names_first_and_say_so(monkeypatch):
     names = open_explorer("glyphs").examples.table["name"]
     dogs = names[names.str.contains(r"\bdog\b")].index
     assert f"**{len(dogs)} of 2,181** · “dogs” in name or label" in plain(app)
-    app.segmented_control(key="origin").set_value("example").run()
+    app.pills(key="origin").set_value("example").run()
     app.text_input(key="search").set_value("dog").run()
     assert f"{len(dogs)} with these words in name or label" in words(app)
     assert {tile["id"] for tile in shown_tiles(app, "found")} == set(dogs)
@@ -417,7 +417,7 @@ def test_words_search_names_first_and_say_so(monkeypatch):
 
 def test_search_by_number_finds_the_training_picture(tiny_collection, monkeypatch):
     app = open_app(tiny_collection, monkeypatch)
-    app.segmented_control(key="origin").set_value("example").run()
+    app.pills(key="origin").set_value("example").run()
     app.text_input(key="search").set_value("999999").run()
     assert "Nothing found" in words(app)
     example = open_explorer("glyphs", tiny_collection).examples.table.index[0]
@@ -593,7 +593,7 @@ def test_another_method_can_be_compared_with_what_was_measured(
     app = open_app(root, monkeypatch, "pages/evidence.py")
     assert "EK-FAC misses the measured change" in plain(app)
     app.selectbox(key="compared_choice").set_value("clip").run()
-    assert "CLIP misses the measured change" in plain(app)
+    assert "Small CLIP misses the measured change" in plain(app)
     assert "random" not in app.selectbox(key="compared_choice").options
     app.selectbox(key="compared_choice").set_value("my *method*").run()
     assert "my *method* misses the measured change" in plain(app)

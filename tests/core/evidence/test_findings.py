@@ -53,7 +53,8 @@ def test_another_method_may_be_best():
     rows = [("ekfac", 0.21, 0.02, 0.03), ("trak", 0.3, 0.02, 0.03)]
     said = lds.lds_finding(lds_rows(*rows, ("clip", -0.1, 0.02, 0.03), CEILING))
     assert said.startswith(
-        "TRAK ranks subsets with LDS 0.30 ± 0.02, EK-FAC with 0.21, CLIP with −0.10; "
+        "TRAK ranks subsets with LDS 0.30 ± 0.02, EK-FAC with 0.21, Small CLIP "
+        "with −0.10; "
     )
 
 
@@ -274,7 +275,7 @@ def test_removal_is_printed_to_the_digits_of_its_error():
     assert removal.removal_finding(table, "loss") == (
         "How much more a sample's training loss rises without the 10% of the images "
         "that matter most for it than after a random removal of the same size, in "
-        "squared error: EK-FAC +0.302 ± 0.012 and CLIP −0.05 ± 0.20."
+        "squared error: EK-FAC +0.302 ± 0.012 and Small CLIP −0.05 ± 0.20."
     )
     assert removal.removal_finding(table[:0], "loss").startswith("No model was trained")
 
@@ -388,7 +389,7 @@ def test_groups_left_out_are_told_with_what_guessing_gives():
     assert "without each of 3 groups, 6 samples" in said
     assert "among the groups, for one sample, predicted and measured change" in said
     assert "beyond that of random removals of the same size" in said
-    assert "a rank correlation of EK-FAC 1.00 ± 0.00 and CLIP" in said
+    assert "a rank correlation of EK-FAC 1.00 ± 0.00 and Small CLIP" in said
     assert "100% of the samples by EK-FAC" in said and "guessing gives 33%, the" in said
     assert "the sample's own group 100%." in said
     assert said.endswith("EK-FAC's sizes have to be taken times 2.")

@@ -166,7 +166,8 @@ def test_a_model_that_draws_anything_else_says_so(name, draw):
     assert found.clip > LIMIT + 0.08
     assert found.sentence.startswith(
         "This model's samples are unlike its training images: they stand apart by "
-        f"{found.clip:.0%} by CLIP and {found.pixels:.0%} by pixels. Other training "
+        f"{found.clip:.0%} by the small CLIP and {found.pixels:.0%} by "
+        "pixels. Other training "
     )
 
 

@@ -175,7 +175,7 @@ def test_sentence_never_calls_similarity_a_change():
     unsure = reading.sentence(influence([3.0], [2.0]), "“fox”")
     assert unsure == "“fox” helped most, but within noise."
     alike = reading.sentence(similarity([0.9, 0.1]), "“fox”")
-    assert alike == "By CLIP, “fox” looks most like this image."
+    assert alike == "By Small CLIP, “fox” looks most like this image."
     none = reading.sentence(influence([-3.0, -1.0]), "“fox”")
     assert none == "No single training image helped."
 

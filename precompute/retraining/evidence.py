@@ -74,6 +74,7 @@ def assemble(
     explorer: Explorer,
     tables: tuple[pd.DataFrame, ...],
     features: dict,
+    masks: np.ndarray | None = None,
 ) -> Evidence:
     """Return the evidence, with the recipe that made it.
 
@@ -83,10 +84,11 @@ def assemble(
         explorer: The collection.
         tables: The evidence's `measured`, `scores`, `images` and `groups`.
         features: How strong each method is that reads features, as `feature_rows`.
+        masks: Of the random halves, where they are not those of our own jobs alone.
     """
     (measured, scores, *others), share = tables, RetrainConfig.share
     halves = measured[measured["kind"] == "half"]
-    num_subsets = 0 if halves.empty else int(halves["subset"].max()) + 1
+    num_subsets = count_subsets(measured)
     seeds = int(halves["seed"].nunique())  # of some of the halves, perhaps
     recipe = {
         "settings": config.to_dict(),
@@ -105,9 +107,28 @@ def assemble(
         "collection": explorer.fingerprint,
         "versions": {name: version(name) for name in PACKAGES},
     }
-    masks = subset_masks(explorer.num_examples, max(num_subsets, 1), config.seed, share)
+    if masks is None or not len(masks):
+        masks = subset_masks(
+            explorer.num_examples, max(num_subsets, 1), config.seed, share
+        )
     scores = lean(scores, masks, recipe["num_draws"])
     return Evidence(recipe, masks, measured, scores, *others)
+
+
+def count_subsets(measured: pd.DataFrame) -> int:
+    """Return how many random halves there are in measured costs."""
+    halves = measured[measured["kind"] == "half"]
+    return 0 if halves.empty else int(halves["subset"].max()) + 1
+
+
+def own_masks(
+    config: CollectionConfig, measured: pd.DataFrame, num_examples: int
+) -> np.ndarray:
+    """Return which images our own random halves keep, (M, N), bool."""
+    count = count_subsets(measured)
+    return subset_masks(num_examples, max(count, 1), config.seed, RetrainConfig.share)[
+        :count
+    ]
 
 
 def check_samples(explorer: Explorer, samples: dict[str, torch.Tensor]) -> None:
@@ -176,7 +197,7 @@ def score_again(
     names = groups_left_out(stored.measured)
     groups = group_predictions(explorer, names, settings, models)
     tables = (stored.measured, scores, stored.pictures, groups)
-    made = assemble(config, settings, explorer, tables, features)
+    made = assemble(config, settings, explorer, tables, features, stored.masks)
     write_evidence(folder, keeping(stored, made))
     return folder
 
@@ -192,7 +213,8 @@ def keeping(stored: Evidence, made: Evidence) -> Evidence:
         for name, values in stored.recipe["dampings"].items()
         if name in set(old["method"])
     }
-    recipe = made.recipe | {"dampings": known | made.recipe["dampings"]}
+    recipe = stored.recipe | made.recipe
+    recipe |= {"dampings": known | made.recipe["dampings"]}
     scores = pd.concat([made.scores, old], ignore_index=True)
     return replace(made, recipe=recipe, scores=scores)
 

@@ -77,9 +77,22 @@ def add_own(parser: argparse.ArgumentParser) -> None:
         help="write halves, measured costs and all scores as one parquet file",
     )
     what.add_argument(
+        "--models",
+        type=Path,
+        metavar="FOLDER",
+        help="measure models that others trained again (.safetensors, in the order of "
+        "their names), beside ours",
+    )
+    what.add_argument(
         "--same-seed",
         action="store_true",
         help="score the full model of `retrain --same-seed`, by its own gradients",
+    )
+    parser.add_argument(
+        "--masks",
+        type=Path,
+        metavar="FILE",
+        help="of --models: .npy, a row a model, 1 for each image it saw, 0 for others",
     )
     parser.add_argument(
         "--name", help="what to call the method of --scores FILE; default: the file's"
@@ -110,6 +123,11 @@ def run(options: argparse.Namespace) -> None:
     if options.export or options.forget or options.scores not in (None, AGAIN):
         change_stored(config, options)
         return
+    if (options.models is None) != (options.masks is None):
+        raise ValueError(
+            "--models FOLDER and --masks FILE belong together: a row of the masks says "
+            "what a model was trained on. Give both."
+        )
     wanted = {
         "num_samples": options.samples,
         "probability_draws": options.probability_draws,
@@ -120,6 +138,12 @@ def run(options: argparse.Namespace) -> None:
         from precompute.retraining.own_scores import score_own_model
 
         places, part = (root_of(options), options.work), own_part(options)
+        if options.models is not None:
+            from precompute.retraining.brought_models import bring_models
+
+            given = options.models, options.masks, wanted
+            print(bring_models(config, *places, device, *given))
+            return
         if options.same_seed:
             print(score_own_model(config, *places, device))
             return

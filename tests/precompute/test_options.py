@@ -69,6 +69,8 @@ WRONG = {
     "--memory": (["0", "x"], []),
     "--images": (["0", "x"], []),
     "--scores": (["nowhere.parquet", "nowhere.txt"], []),
+    "--models": (["nowhere"], ["--masks", __file__]),
+    "--masks": (["nowhere.npy"], ["--models", "."]),
     "--export": (["nowhere/x.parquet", "."], []),
 }
 # By verb where an option of that name takes something else.

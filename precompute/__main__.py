@@ -20,13 +20,13 @@ from precompute.verbs.settings import root_of
 
 NAMES = ("train", "curvature", "samples", "gradients", "fidelity", "build", "plan")
 NAMES += ("retrain", "evidence", "inspect-data", "import-model", "clip", "methods")
-NAMES += ("answers", "errors", "sheet", "attribute", "unroll")
+NAMES += ("answers", "errors", "sheet", "site", "attribute", "unroll")
 NAMES += ("smoothness",)
 VERBS = {
     name: import_module(f"precompute.verbs.{name.replace('-', '_')}") for name in NAMES
 }
 # What looks or prints; the others make something that somebody may wait for.
-QUICK = ("attribute", "inspect-data", "plan", "sheet")
+QUICK = ("attribute", "inspect-data", "plan", "sheet", "site")
 
 
 def parser() -> Parser:

@@ -22,6 +22,7 @@ from core.lenses import Lens
 from core.methods import METHODS
 from core.numbers import number, plus_minus
 
+ORDER = "Trust the order more than the size."
 UNTESTED = "Untested"
 SAME_DAMPING = 1e-3  # relative difference below which two dampings are one
 

@@ -131,6 +131,14 @@ class Facts:
         """Return the file bytes of a gallery sample."""
         return self._collection.sample_image(sample_id)
 
+    def stored_keys(self, sample_id: int) -> list[dict]:
+        """Return the names of the lenses whose answers for a sample are stored."""
+        keys = self._collection.lenses(sample_id)
+        return [
+            {n: tuple(v) if isinstance(v, list) else v for n, v in key.items()}
+            for key in keys
+        ]
+
     def gallery_pngs(self) -> dict[int, bytes]:
         """Return the file bytes of all gallery samples by id, read together."""
         return self._collection.sample_images()

@@ -4,7 +4,9 @@ For the report, and for whatever else shows an answer as HTML. Plain values: a t
 escapes them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -50,9 +52,23 @@ def tested_part(explorer: Explorer, answer: Answer) -> Part:
     return Part(answer, trust, not evidence.groups.empty)
 
 
-def lens_block(explorer: Explorer, part: Part, answers: list[Answer]) -> dict:
-    """Return a lens with its strips, its test and its settings."""
-    answer = part.answer
+def lens_block(
+    explorer: Explorer,
+    part: Part,
+    answers: list[Answer],
+    picture: Callable[[int], str] | None = None,
+) -> dict:
+    """Return a lens with its strips, its test and its settings.
+
+    Args:
+        explorer: The collection.
+        part: The lens.
+        answers: All that are shown, this one among them.
+        picture: Returns the address of a training image; None puts it into the page.
+    """
+    answer, strengths = part.answer, reading.strengths(part.answer)
+    if picture is None:
+        picture = partial(_inside, explorer)
     others = [
         (explorer.titled(other.lens), reading.marks(other, STRIP))
         for other in answers
@@ -73,6 +89,10 @@ def lens_block(explorer: Explorer, part: Part, answers: list[Answer]) -> dict:
                 "empty": strip.empty,
                 "tiles": [
                     _tile(explorer, answer, int(place), others)
+                    | {
+                        "src": picture(int(answer.example_ids[place])),
+                        "strength": float(strengths[place]),
+                    }
                     for place in strip.positions
                 ],
             }
@@ -100,14 +120,19 @@ def _tile(
     ]
     return {
         "id": example,
-        "src": images.data_uri(explorer.image_png(example)),
         "alt": ", ".join([f"Training image {example}", *lines, score]),
         "score": scale.number(answer.scores[position]),
         "error": scale.error(answer.standard_errors[position]),
         "sure": reading.is_sure(answer, position),
         "lines": lines,
         "also": also,
+        "marks": [f"#{ranks[example]}" for _, ranks in others if example in ranks],
     }
+
+
+def _inside(explorer: Explorer, example: int) -> str:
+    """Return a training image as an address that holds all of it."""
+    return images.data_uri(explorer.image_png(example))
 
 
 def lens_settings(explorer: Explorer, answer: Answer) -> list[tuple[str, str]]:

@@ -65,9 +65,9 @@ def html_report(
         lenses=[lens_block(explorer, part, answers) for part in parts],
         errors=CAUSES_OF_ERROR,
         left_out=left_out and _left_out(answers[0], left_out),
-        shares=_shares(explorer, answers),
+        shares=shares_block(explorer, answers),
         agreement=_agreement(explorer, answers),
-        credits=_credits(explorer, query, shown),
+        credits=credit_lines(explorer, query, shown),
         commands=[reproduce.command(explorer.name, query, a.lens) for a in answers],
         is_upload=query.kind == "upload",
         provenance=_provenance(explorer, query),
@@ -185,7 +185,7 @@ def _left_out(answer: Answer, group: LeftOut) -> dict:
     }
 
 
-def _shares(explorer: Explorer, answers: list[Answer]) -> list[dict]:
+def shares_block(explorer: Explorer, answers: list[Answer]) -> list[dict]:
     """Return how the positive influence divides over the groups, per label column."""
     answer = leading(answers)
     if answer.lens.kind != "influence":
@@ -232,7 +232,7 @@ def _agreement(explorer: Explorer, answers: list[Answer]) -> list[dict]:
 # --- whose art, and how it was made -------------------------------------------------
 
 
-def _credits(explorer: Explorer, query: Query, shown: list[int]) -> list[dict]:
+def credit_lines(explorer: Explorer, query: Query, shown: list[int]) -> list[dict]:
     """Return the credit lines of all images in the report, each with its images."""
     lines = {}
     if query.kind == "example" and query.facts["example_id"] not in shown:

@@ -5,7 +5,7 @@ import streamlit as st
 
 from core.evidence.headline import headline
 from core.evidence.stored import Evidence
-from core.evidence.trust import Trust, reliability, size_note
+from core.evidence.trust import ORDER, Trust, reliability, size_note
 from core.explorer.explorer import Answer, Explorer
 from core.lenses import Lens
 from core.report import reading
@@ -14,7 +14,6 @@ from pages.parts import link, trust
 from pages.parts.ties import tie
 from pages.parts.words import column_word, text
 
-ORDER = "Trust the order more than the size."
 HOW = "How is this measured?"
 
 

@@ -5,13 +5,19 @@ device or a pipe is written, as other programs do (`core.files.whole`).
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from core.files.whole import is_stream, written_whole
 
 # What may be written there, by the end of the name; a command that is not listed writes
 # one kind of file, whatever it is called. The first is what a device or a pipe gets.
 ENDINGS = {"fidelity": (".csv", ".json"), "sheet": (".png", ".webp")}
+FOLDERS = ("site",)  # commands whose result is a folder
+PAGE = "index.html"  # in a folder that may be replaced: one of ours
+OURS = b'<meta name="generator" content="Afterimage">'
 
 
 def check_out(verb: str, path: Path) -> None:
@@ -28,7 +34,9 @@ def check_out(verb: str, path: Path) -> None:
                 "file it is for. Give --out the name of a safetensors file."
             )
         return
-    if path.is_dir():
+    if verb in FOLDERS:
+        _check_folder(path)
+    elif path.is_dir():
         raise ValueError(f"'{path}' is a folder. Give --out the name of a file in it.")
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
@@ -41,6 +49,40 @@ def check_out(verb: str, path: Path) -> None:
             f"'{path}' ends in none of {', '.join(endings)}, so it is not clear what "
             "to write. Choose another name."
         )
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse a place for a folder where something else is.
+
+    Raises:
+        ValueError: If it is a file, or holds anything but an older result.
+    """
+    if path.is_file():
+        raise ValueError(f"'{path}' is a file. Give --out the name of a new folder.")
+    page = path / PAGE
+    ours = page.is_file() and OURS in page.read_bytes()
+    if path.is_dir() and any(path.iterdir()) and not ours:
+        raise ValueError(
+            f"'{path}' holds something else, which is not replaced. Give --out the "
+            "name of a new folder."
+        )
+
+
+@contextmanager
+def folder_out(path: Path) -> Iterator[Path]:
+    """Write a folder in place of another of ours; a partly written one is removed.
+
+    Yields:
+        Where to put the files.
+    """
+    path = Path(os.path.realpath(path))
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as made:
+        inside = Path(made) / "made"
+        inside.mkdir()
+        yield inside
+        if path.is_dir():
+            path.rename(Path(made) / "old")
+        inside.rename(path)
 
 
 def ending(verb: str, path: Path) -> str:

@@ -123,6 +123,7 @@ OPTIONS = {
     "plan": ROOT_AND_WORK,
     "retrain": ROOT_AND_WORK,
     "sheet": ROOT,
+    "site": ROOT,
     "smoothness": ("--work",),
     "unroll": ROOT_AND_WORK,
 }
@@ -154,6 +155,7 @@ def test_commands_left_what_readme_promises(ran):
     assert {"example_id", "score"} <= set(pd.read_csv(place / "scores.csv"))
     assert len(pd.read_csv(place / "fidelity.csv")) > 5
     assert Image.open(place / "sheet.webp").width > 100
+    assert (place / "site" / "index.html").is_file()
     written = set(pd.read_parquet(place / "bench.parquet")["name"])
     assert "ekfac" in written and "mine" not in written  # it was forgotten before
     for kind in ("trak", "datainf"):

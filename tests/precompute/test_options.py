@@ -17,6 +17,7 @@ NEEDED = {
     "import-model": ["MODEL", "--collection", "mine", "--data", "PICTURES"],
     "clip": ["--out", "x.safetensors"],
     "sheet": ["--collection", "glyphs", "--out", "x.png"],
+    "site": ["--collection", "glyphs", "--out", "site"],
     "attribute": ["--collection", "glyphs", "--sample", "0"],
     "unroll": ["--collection", "glyphs", "--sample", "0"],
 }
@@ -79,6 +80,7 @@ OWN = {
     ("attribute", "--index"): (["half"], []),
     ("attribute", "--draws"): (["7", "0", "x"], []),
     ("sheet", "--out"): (["x.txt", "nowhere/x.png", "."], []),
+    ("site", "--out"): (["nowhere/x"], []),
     ("fidelity", "--out"): (["x.txt", "nowhere/x.csv"], []),
     ("clip", "--out"): (["nowhere/x.safetensors", "."], []),
     ("attribute", "--out"): (["nowhere/x.csv", "."], []),

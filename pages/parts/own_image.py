@@ -19,6 +19,7 @@ from pages.parts.link import ask_next
 from pages.parts.words import sentence, text
 
 SHOWN = 192  # pixels that a small image is shown with, at least
+MOST_PLACES = 8  # squares of one image that are kept ready
 STAYS = "It stays on this machine; links do not include it."
 GREYS = {
     "Black": (0, 0, 0),
@@ -77,17 +78,20 @@ def pick_upload(explorer: Explorer, view: dict[str, str]) -> None:
 def prepared(
     explorer: Explorer, data: bytes, place: float | None
 ) -> own_images.Prepared:
-    """Return an image of one's own as the model would see it."""
-    digest = hashlib.sha256(data).hexdigest()
-    return _prepared(explorer.fingerprint, digest, place, explorer, data)
+    """Return an image of one's own as the model would see it.
 
-
-@st.cache_data(max_entries=32, show_spinner=False)
-def _prepared(
-    collection: str, digest: str, place: float | None, _explorer: Explorer, _data: bytes
-) -> own_images.Prepared:
-    """Return it; keyed by values."""
-    return own_images.prepare(_explorer, _data, place)
+    Kept in the visitor's session, which ends with the visit, and in no shared cache.
+    """
+    key = explorer.fingerprint, hashlib.sha256(data).hexdigest()
+    kept = st.session_state.get("own_prepared")
+    if kept is None or kept[0] != key:
+        kept = st.session_state.own_prepared = key, {}
+    _, by_place = kept
+    if place not in by_place:
+        if len(by_place) >= MOST_PLACES:
+            by_place.clear()
+        by_place[place] = own_images.prepare(explorer, data, place)
+    return by_place[place]
 
 
 def choose_square(

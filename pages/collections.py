@@ -72,7 +72,7 @@ def show_contents(explorer: Explorer) -> None:
 
 def show_cost(costs: dict[str, float]) -> None:
     """Show how long each stage of the making took."""
-    st.subheader("What it cost", anchor=False)
+    st.header("What it cost", anchor=False)
     if not costs:
         st.caption("This collection does not record how long its stages took.")
         return
@@ -112,7 +112,7 @@ QUALITIES = {
 
 def show_quality(explorer: Explorer) -> None:
     """Show how reliable the rankings were when tested, and what compression loses."""
-    st.subheader("How far to trust it", anchor=False)
+    st.header("How far to trust it", anchor=False)
     quality = explorer.provenance.get("quality") or {}
     if not quality:
         st.caption("This collection does not record how reliable its rankings are.")
@@ -146,7 +146,7 @@ def show_quality(explorer: Explorer) -> None:
 
 def show_coverage(explorer: Explorer) -> None:
     """Show how standard errors stood a test by other draws."""
-    st.subheader("Does ± hold?", anchor=False)
+    st.header("Does ± hold?", anchor=False)
     if not explorer.coverage:
         st.caption(
             "Nobody has tested the standard errors of this collection. "
@@ -174,7 +174,7 @@ def show_fidelity(explorer: Explorer) -> None:
     fidelity = explorer.evaluations.get("fidelity")
     if fidelity is None:
         return
-    st.subheader("What storing keeps", anchor=False)
+    st.header("What storing keeps", anchor=False)
     facts = fidelity["facts"]
     at = f"{facts['stored_at_relative_damping']:g}"
     st.caption(
@@ -216,7 +216,7 @@ def format_words(row: dict) -> str:
 
 def show_art(explorer: Explorer) -> None:
     """Show whose art the collection holds, and under which licences."""
-    st.subheader("Whose art", anchor=False)
+    st.header("Whose art", anchor=False)
     st.markdown("\n".join(f"- {text(line)}" for line in explorer.credits))
     table = explorer.examples.table
     if "license" in table.columns:
@@ -231,7 +231,7 @@ def show_art(explorer: Explorer) -> None:
 
 def show_making(explorer: Explorer) -> None:
     """Show the settings, versions and hashes that the collection records."""
-    st.subheader("How it was made", anchor=False)
+    st.header("How it was made", anchor=False)
     st.caption(f"Fingerprint {text(explorer.fingerprint[:12])}")
     sections = [
         name
@@ -278,7 +278,7 @@ WAYS = {
 
 def show_adding(explorer: Explorer) -> None:
     """Say how to make this collection again, and one of one's own."""
-    st.subheader("Add a collection", anchor=False)
+    st.header("Add a collection", anchor=False)
     ways = {
         **WAYS,
         "this one again": (

@@ -74,8 +74,9 @@ def tiles(
     """Show rows of clickable images.
 
     Args:
-        strips: One dictionary per row: `title`, `tone`, `empty`, and `tiles`, each with
-            `id`, `src`, `alt` and what stands under it (see tiles.js).
+        strips: One dictionary per row: `title`, `tone`, `empty`, perhaps `label` (its
+            name where several have that title), and `tiles`, each with `id`, `src`,
+            `alt` and what stands under it (see tiles.js).
         key: The component's key.
         layout: "lens" (headings and captions) or "gallery" (images only).
         columns: Images per row, in a wide and in a narrow place.

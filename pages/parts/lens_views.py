@@ -120,6 +120,7 @@ def show_strips(
     rows = [
         {
             "title": strip.title,
+            "label": f"{strip.title}, {explorer.titled(answer.lens)}",
             "tone": strip.tone,
             "empty": strip.empty,
             "tiles": [

@@ -95,7 +95,7 @@ export default function (component) {
   const beside = element("div", "beside");
   const words = element("p", "words", "");
   words.setAttribute("aria-live", "polite");
-  const helped = element("h4", "", "Helped most at this level");
+  const helped = element("h3", "", "Helped most at this level");
   const tops = element("div", "tops");
   beside.append(words);
   if (rows.length) beside.append(helped, tops);
@@ -123,7 +123,7 @@ export default function (component) {
 
   root.append(stage, controls);
   if (rows.length) {
-    root.append(element("h4", "", `When the ${rows.length} strongest matter`));
+    root.append(element("h3", "", `When the ${rows.length} strongest matter`));
     for (const one of rows) root.append(row(one, pictures[one.id], frames, pick, go));
     root.append(element("p", "faint note",
       "Height: square root of the predicted change, so that small bars can be seen. " +

@@ -82,8 +82,8 @@ export default function (component) {
   const pick = (id) => setTriggerValue("picked", id);
   for (const strip of data.strips) {
     const section = element("section", `strip ${strip.tone}`);
-    section.setAttribute("aria-label", strip.title);
-    if (data.layout !== "gallery") section.append(element("h4", "", strip.title));
+    section.setAttribute("aria-label", strip.label || strip.title);
+    if (data.layout !== "gallery") section.append(element("h3", "", strip.title));
     const row = element("div", "row");
     row.append(...strip.tiles.map((item) => tile(item, data.chosen ?? null, pick)));
     section.append(strip.tiles.length ? row : element("p", "line faint", strip.empty));

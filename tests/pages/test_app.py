@@ -81,7 +81,7 @@ def open_app(
 
 def words(app: AppTest) -> str:
     """Return all text on the page."""
-    kinds = (app.markdown, app.caption, app.info, app.warning, app.title, app.subheader)
+    kinds = (app.markdown, app.caption, app.info, app.warning, app.title, app.header)
     return "\n".join(element.value for kind in kinds for element in kind)
 
 

@@ -192,8 +192,9 @@ with chosen.content:
     with st.container(border=True):
         clicks = [show_method(explorer, facts.loc[shown], by_method[shown])]
     answers = [answer for answer in by_method.values() if isinstance(answer, Answer)]
-    with st.container(border=True):
-        clicks.append(show_damping(explorer, chosen))
+    if explorer.computes:
+        with st.container(border=True):
+            clicks.append(show_damping(explorer, chosen))
     agreement = st.expander("How far all pairs agree", key="pairs", on_change="rerun")
     if agreement.open and len(answers) > 1:
         with agreement:

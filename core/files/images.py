@@ -46,6 +46,7 @@ NAMES = "PNG, JPEG, WebP, AVIF, GIF, BMP, TIFF, JPEG 2000 or PPM"
 
 WHITE = (255, 255, 255)
 NEAR_WHITE = 228  # of 255 in every channel
+TINY = 32  # pixels of the longer side of an image whose pixels can be told apart
 SIDE = 1024  # pixels; an image of twice that is made smaller while it is converted
 BLOCK = 1 << 20  # pixels that are converted at a time
 ORIENTATION = 0x0112  # EXIF
@@ -366,12 +367,17 @@ def framed(data: bytes, colour: str = "#8a9099") -> bytes:
 
 
 def preview(pixels: np.ndarray, size: int = 256) -> bytes:
-    """Return uint8 pixels (C, H, W) as a small JPEG file of a longer side of `size`."""
+    """Return uint8 pixels (C, H, W) as a small JPEG file of a longer side of `size`.
+
+    Tiny images keep their pixels, so that they are not taken for blurred ones.
+    """
     image = image_of(pixels)
+    tiny = max(image.size) <= TINY
+    way = Image.Resampling.NEAREST if tiny else Image.Resampling.LANCZOS
     times = size / max(image.size)
     target = (round(image.width * times), round(image.height * times))
     file = io.BytesIO()
-    image.resize(target, Image.Resampling.LANCZOS).save(file, "JPEG", quality=90)
+    image.resize(target, way).save(file, "JPEG", quality=90)
     return file.getvalue()
 
 

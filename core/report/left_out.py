@@ -203,11 +203,13 @@ def against_words(below: float) -> str:
     Args:
         below: Share of the random groups of the same size that change less.
     """
-    share = f"More than {below:.0%}"
+    share = f"More than {below:.0%} of random removals"
     if below < 0.5:
-        share = f"Less than {1 - below:.0%}"
+        share = f"Less than {1 - below:.0%} of random removals"
+    if below in (0, 1):
+        share = f"{'More' if below else 'Less'} than every random removal tried"
     end = "Unusual." if is_unusual(below) else "Not unusual."
-    return f"{share} of random removals of the same size. {end}"
+    return f"{share} of the same size. {end}"
 
 
 # --- measured -----------------------------------------------------------------------

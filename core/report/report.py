@@ -150,12 +150,15 @@ def called(explorer: Explorer, example: int) -> str:
     """Return how a training image is called in a sentence.
 
     By its maker and its name, "Twemoji’s black heart", where the caption's second line
-    is the label that credits go by; otherwise “name” (rest).
+    is the label that credits go by; otherwise “name” (rest). A name that others have,
+    too, gets the image's number.
     """
     name, *rest = explorer.examples.caption(example)
     columns = explorer.examples.caption_columns
     if len(rest) == 1 and columns[1] == explorer.credit_column:
         return f"{rest[0][:1].upper()}{rest[0][1:]}’s {name}"
+    if columns and not rest and explorer.examples.names().count(name) > 1:
+        rest = [f"training image {example}"]
     return f"“{name}”" + (f" ({', '.join(rest)})" if rest else "")
 
 

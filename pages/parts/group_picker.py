@@ -12,7 +12,7 @@ import streamlit as st
 
 from core import columns
 from core.explorer import groups
-from core.explorer.explorer import Answer, Explorer, Query
+from core.explorer.explorer import Answer, Explorer, Lens, Query
 from pages.parts import components, image_map, pickers
 from pages.parts.ties import tie
 from pages.parts.words import column_name, column_word, text
@@ -23,6 +23,7 @@ WAYS = {
     "map": "On the map",
     "ids": "By hand",
 }
+HELPED = 10  # training images whose labels an image without a class is given
 COUNT, MOST_FOUND = 24, 200  # images that a search by words takes
 BUTTONS = 6  # values of the first label that are buttons; more are a menu
 OFFERED = 12  # images offered to be picked by hand
@@ -98,10 +99,18 @@ def first_group(explorer: Explorer, query: Query) -> str:
 
 
 def usual_value(explorer: Explorer, column: str, query: Query) -> str:
-    """Return the value of a column to begin with: the image's own, else the most."""
+    """Return the value of a column to begin with: the image's own.
+
+    Of an image without a class that of most of the ten that helped it, where that is
+    stored; otherwise the most frequent one.
+    """
     values = explorer.examples.table[column].astype(str)
     own = explorer.class_of(query.label).get(column)
-    return own if (values == own).any() else values.value_counts().index[0]
+    if (values == own).any():
+        return own
+    answer = explorer.stored_answer(query, Lens())
+    helped = values if answer is None else values.iloc[answer.top(HELPED)]
+    return helped.value_counts().index[0]
 
 
 def display(value: str) -> str:

@@ -144,7 +144,13 @@ def show_preview(pixels: np.ndarray, ready: own_images.Prepared) -> None:
     words = f"As the model sees it: {side} × {side} pixels"
     if ready.frames:
         words += f", {ready.frames}"
-    st.image(images.png(large), caption=text(words), width=min(side * times, 256))
+    st.image(
+        images.png(large),
+        caption=text(words),
+        width=min(side * times, 256),
+        output_format="PNG",
+        alt="Your image as the model sees it",
+    )
 
 
 def pick_told_class(explorer: Explorer) -> int | None:

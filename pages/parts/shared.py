@@ -7,6 +7,7 @@ import streamlit as st
 
 from core.config import DATA_DIR
 from core.explorer.explorer import Explorer, list_collections, open_explorer
+from core.files import grounds
 from pages.parts import link, story
 from pages.parts.ties import tie
 from pages.parts.words import sentence, text
@@ -121,6 +122,9 @@ def chosen_explorer() -> Explorer:
     except (LookupError, ValueError) as error:
         st.info(sentence(error))
         st.stop()
+    if explorer.ground is not None:  # images are framed in their own ground
+        colour = grounds.hex_words(explorer.ground)
+        st.html(f"<style>:root {{ --afterimage-ground: {colour}; }}</style>")
     st.sidebar.caption(f"Computing on {text(explorer.device_name)}")
     story.show(explorer)
     link.settle(explorer)

@@ -145,7 +145,12 @@ def steps(explorer: Explorer) -> list[Step]:
             "take_along",
         ),
     ]
-    return [step for step in told if evidence is not None or step.page != "evidence"]
+    skipped = set()
+    if evidence is None:
+        skipped.add("How often is that right?")
+    if not explorer.computes:  # no region has a stored answer
+        skipped.add("Only a region")
+    return [step for step in told if step.title not in skipped]
 
 
 def shown_sample() -> int | None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from core.evidence.groups import group_changes, group_summary, group_table
-from core.explorer.explorer import Lens, open_explorer
+from core.explorer.explorer import Explorer, Lens, open_explorer
 from core.report import tour
 from pages.parts.words import column_word
 from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
@@ -101,6 +101,16 @@ def test_a_collection_without_evidence_skips_that_step(tiny_collection, monkeypa
         app = app.button(key="story_next").click().run()
     assert "7 of 7" in words(app) and "Take it with you" in words(app)
     assert app.button(key="story_next").disabled
+
+
+def test_a_collection_that_computes_nothing_skips_the_region(
+    tested_collection, monkeypatch
+):
+    monkeypatch.setattr(Explorer, "computes", False)
+    app = open_app(tested_collection, monkeypatch)
+    for step in range(4):
+        app = app.button(key="story_next").click().run()
+        assert f"{step + 1} of 7" in words(app) and "Only a region" not in words(app)
 
 
 def test_sentences_count_what_is_there_and_claim_nothing_else():

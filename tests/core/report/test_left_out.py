@@ -90,6 +90,8 @@ def test_the_place_among_random_removals_is_told():
     )
     assert against_words(0.02).startswith("Less than 98% of random removals")
     assert against_words(0.02).endswith(" Unusual.")
+    assert against_words(0.0).startswith("Less than every random removal tried of the")
+    assert against_words(1.0).startswith("More than every random removal tried of the")
 
 
 def test_what_was_measured_is_told_against_a_random_removal():

@@ -117,10 +117,13 @@ def show_strips(
     components.example_uris(explorer, answer.example_ids[places].tolist())
     marks = [(other.lens, reading.marks(other, count, among)) for other in others]
     seen = Seen(explorer, answer)
+    whose = explorer.titled(answer.lens)
+    if answer.lens.form != Lens.form:  # as beside the same lens by another
+        whose += f", {answer.lens.form}"
     rows = [
         {
             "title": strip.title,
-            "label": f"{strip.title}, {explorer.titled(answer.lens)}",
+            "label": f"{strip.title}, {whose}",
             "tone": strip.tone,
             "empty": strip.empty,
             "tiles": [

@@ -17,6 +17,8 @@ from pages.parts.ties import tie
 from pages.parts.views import find_query
 from pages.parts.words import heading, sentence, text
 
+STYLE = f"<style>{(components.HERE / 'panel.css').read_text()}</style>"
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -97,7 +99,10 @@ def show_sample(
     heading(title, " · ".join(rest))
     if region:
         show_region(region)
-    with st.container(horizontal=True, vertical_alignment="center"):
+    st.html(STYLE)
+    with st.container(
+        horizontal=True, vertical_alignment="center", key="image_buttons"
+    ):
         show_region_controls((width, height), explorer.cell, region)
         show_history(query)
         show_link()

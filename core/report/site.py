@@ -17,6 +17,7 @@ from core.evidence.headline import headline
 from core.evidence.stored import Evidence
 from core.evidence.trust import ORDER, size_note
 from core.explorer.explorer import Explorer
+from core.files.images import WHITE
 from core.files.table_files import table_bytes
 from core.files.texts import one_line
 from core.lenses import Lens, measures
@@ -131,6 +132,8 @@ def _page(site: Site, order: list[int], place: int) -> str:
     return template("site.html").render(
         title=one_line(explorer.title),
         about=f"{explorer.num_examples:,} training images",
+        # Frames take the ground that the collection's images have, as in the app.
+        ground="rgb({}, {}, {})".format(*(explorer.ground or WHITE)),
         image=site.generated(sample),
         description=one_line(query.description),
         views=views,

@@ -12,11 +12,14 @@ against the rest, say how much is chance.
 Found without the diffusion model and without CLIP: from what a collection stores.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from core.collection import store
+from core.config import DataConfig, config_from_dict
 from core.files.images import decode_image
 from core.lenses import Lens, stored_key
 
@@ -134,32 +137,63 @@ def unit_samples(cosines: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
 
 
 def resemblance(collection: store.Collection) -> Resemblance:
-    """Return how far a collection's samples are from its training images."""
+    """Return how far a collection's samples are from its training images.
+
+    A build stores it; for collections built before, it is found anew.
+    """
+    with suppress(LookupError):
+        return Resemblance(**collection.meta("resemblance"))
     ids = collection.examples().index.to_numpy()
     samples = [sample.sample_id for sample in collection.samples()]
-    if len(samples) < FEWEST or len(ids) < FEWEST:
-        return Resemblance()
-    chosen = np.random.default_rng(0).permutation(len(ids))[:IMAGES]
-    training = collection.images(ids[chosen])
-    data = collection.meta("settings")["data"]
-    side = min(SIDE, data["image_size"])
-    size = data["channels"], side, side
     drawn = collection.sample_images()
-    by_pixels = compared(
-        _points([drawn[i] for i in samples], size), _points(training, size)
+    images = (
+        [drawn[i] for i in samples],
+        collection.images(ids[compared_with(len(ids))]),
     )
     answers = collection.answers(stored_key(Lens("clip")))
+    data = config_from_dict(collection.meta("settings")).data
     if "clip" not in collection.arrays() or not answers.keys() >= set(samples):
+        return of_images(*images, data)
+    cosines = np.stack([answers[i].scores for i in samples]) if samples else None
+    return of_images(*images, data, cosines, collection.array("clip"))
+
+
+def compared_with(num_examples: int) -> np.ndarray:
+    """Return the places of the training images that samples are compared with."""
+    return np.random.default_rng(0).permutation(num_examples)[:IMAGES]
+
+
+def of_images(
+    drawn: Sequence[bytes],
+    training: Sequence[bytes],
+    data: DataConfig,
+    cosines: np.ndarray | None = None,
+    embeddings: np.ndarray | None = None,
+) -> Resemblance:
+    """Return how far samples are from training images.
+
+    Args:
+        drawn: Files of the S samples.
+        training: Files of the training images at `compared_with`.
+        data: How large images are.
+        cosines: Of the samples to all training images by CLIP, shape (S, N), if known.
+        embeddings: Of all training images, shape (N, D).
+    """
+    if len(drawn) < FEWEST or len(training) < FEWEST:
+        return Resemblance()
+    side = min(SIDE, data.image_size)
+    size = data.channels, side, side
+    by_pixels = compared(_points(drawn, size), _points(training, size))
+    if cosines is None or embeddings is None:
         return Resemblance(pixels=by_pixels[0], other_pixels=by_pixels[1])
-    embeddings = collection.array("clip").astype(np.float64)
+    embeddings = embeddings.astype(np.float64)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    cosines = np.stack([answers[i].scores for i in samples]).astype(np.float64)
-    known = unit_samples(cosines, embeddings)
-    wide = np.pad(embeddings[chosen], ((0, 0), (0, len(samples))))
-    by_clip = compared(known, wide)
+    known = unit_samples(cosines.astype(np.float64), embeddings)
+    chosen = embeddings[compared_with(len(embeddings))]
+    by_clip = compared(known, np.pad(chosen, ((0, 0), (0, len(drawn)))))
     return Resemblance(by_clip[0], by_pixels[0], by_clip[1], by_pixels[1])
 
 
-def _points(files: list[bytes], size: tuple[int, int, int]) -> np.ndarray:
+def _points(files: Sequence[bytes], size: tuple[int, int, int]) -> np.ndarray:
     """Return images, decoded into a size (C, H, W), as points of shape (N, C H W)."""
     return np.stack([decode_image(file, size).ravel() for file in files]) / 255

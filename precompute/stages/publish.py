@@ -1,6 +1,7 @@
 """Put all that the stages made into one published collection, and assess it."""
 
 import platform
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from core.config import CollectionConfig
 from core.curvature.basis import eigenvectors, factor_eigenvalues
 from core.data.datasets import Dataset, load_credits
 from core.engine.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
+from core.explorer.resemblance import compared_with, of_images
 from core.files.images import png
 from core.files.tensor_files import write_tensors
 from core.index.full import GradientIndex, balance
@@ -85,6 +87,10 @@ def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
         conditional = stage.denoiser.null_label is not None
         answers = (*answers, similar)
         put_gallery(writer, config, made.samples, made.losses, answers, conditional)
+        drawn = list(map(png, made.samples["pixels"].numpy()))
+        training = [dataset.encoded[i] for i in compared_with(len(dataset))]
+        unlike = of_images(drawn, training, config.data, similar, embeddings)
+        writer.put_meta("resemblance", asdict(unlike))
         for key, value in made.fidelity.items():
             writer.put_evaluation("fidelity", key, value)
         return writer.publish()

@@ -1,6 +1,7 @@
 """Samples that are nothing like the training images are told from those that are."""
 
 import io
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -109,6 +110,12 @@ class Redrawn(Collection):
         self.drawn = dict(zip(range(FEW), pixels, strict=True))
         self.seen = load_clip().embed_images(pixels) @ self.array("clip").T
 
+    def meta(self, key: str):
+        """Return what is recorded, but for what was found when it was built."""
+        if key == "resemblance":
+            raise LookupError(key)
+        return super().meta(key)
+
     def samples(self):
         """Return the first few."""
         return super().samples()[:FEW]
@@ -169,6 +176,21 @@ def test_a_model_that_draws_anything_else_says_so(name, draw):
         f"{found.clip:.0%} by the small CLIP and {found.pixels:.0%} by "
         "pixels. Other training "
     )
+
+
+def test_what_a_build_stores_is_what_its_collection_says(tiny_collection):
+    """The build has the images at hand; a collection built before is read again."""
+
+    class Before(Collection):
+        def meta(self, key: str):
+            if key == "resemblance":
+                raise LookupError(key)
+            return super().meta(key)
+
+    path = find_collection(tiny_collection, "glyphs")
+    with Before(path) as before, Collection(path) as now:
+        assert asdict(resemblance(before)) == pytest.approx(now.meta("resemblance"))
+        assert resemblance(now) == Resemblance(**now.meta("resemblance"))
 
 
 def test_the_sentence_says_what_is_known():

@@ -73,6 +73,7 @@ RULES: dict[type, dict[str, Rule]] = {
         "label_dropout": SHARE,
         "part_dropout": Several(PART),
         "lapped": SWITCH,
+        "finisher_steps": Whole(0),
         "dropout": SHARE,
         "time_scale_shift": OneOf(("default", "scale_shift")),
         "norm_eps": PART,
@@ -263,6 +264,13 @@ def _model(config: CollectionConfig) -> Iterator[str]:
         yield (
             f"`model.lapped` cannot be true with autoencoder {model.autoencoder} and "
             f"patches of {patch} pixels. Expected: patches of an even side from 4 on."
+        )
+    size = config.data.image_size
+    if model.finisher_steps and (model.autoencoder != "patch" or size % 2):
+        yield (
+            f"`model.finisher_steps` cannot be {model.finisher_steps} with autoencoder "
+            f"{model.autoencoder} and images of {size} pixels. Expected: patches of an "
+            "even side, or 0."
         )
     yield from _conditions(config)
     if model.beta_start >= model.beta_end:

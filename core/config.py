@@ -37,7 +37,8 @@ class DataConfig:
     keep: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (column, allowed values)
     limit: int | None = None  # first examples after filtering; None keeps all
     # Whether to keep only values of the last label column that occur with every
-    # combination of the others: concepts that all houses drew.
+    # combination of the others: concepts that all houses drew. A limit keeps whole
+    # ones, as many as fit.
     complete: bool = field(default=False, metadata=LATER)
     # Share of the classes that training never sees. Of two label columns, every value
     # of the last one loses at most one of the first.
@@ -69,6 +70,9 @@ class ModelConfig:
     # column has an embedding of its own; without it every class has one.
     part_dropout: tuple[float, ...] = field(default=(), metadata=LATER)
     lapped: bool = field(default=False, metadata=LATER)  # patches overlap, for "patch"
+    # Steps in which a small network learns to take the grain out of decoded patches
+    # (`core.model.finisher`); 0 leaves it out.
+    finisher_steps: int = field(default=0, metadata=LATER)
     dropout: float = field(default=0.0, metadata=LATER)  # in training
     # How the timestep enters: "default", added, or "scale_shift".
     time_scale_shift: str = field(default="default", metadata=LATER)

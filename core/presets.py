@@ -92,7 +92,9 @@ _PAIRS_CPU = replace(
         complete=True,
         held_out=0.1,
     ),
-    model=replace(_GLYPHS_MODEL, part_dropout=(0.05, 0.05), lapped=True),
+    model=replace(
+        _GLYPHS_MODEL, part_dropout=(0.05, 0.05), lapped=True, finisher_steps=3_000
+    ),
     train=TrainConfig(
         num_steps=9_000,
         batch_size=32,
@@ -101,9 +103,7 @@ _PAIRS_CPU = replace(
         ema_decay=0.9995,
         common_draws=True,
     ),
-    samples=replace(
-        _GLYPHS_CPU.samples, num_candidates=0, sampler="ddim", num_steps=50
-    ),
+    samples=replace(_GLYPHS_CPU.samples, num_candidates=0),
 )
 
 
@@ -144,6 +144,7 @@ def _tiny(config: CollectionConfig) -> CollectionConfig:
             attention=(False, True),
             attention_head_dim=8,
             norm_num_groups=4,
+            finisher_steps=min(10, config.model.finisher_steps),
         ),
         train=replace(
             config.train, num_steps=20, batch_size=8, warmup_steps=5, start_from=""
@@ -266,7 +267,7 @@ def quick(name: str, data: DataConfig) -> CollectionConfig:
         name,
         data,
         replace(
-            collection_config("glyphs").model,
+            _GLYPHS_MODEL,
             patch_size=2,
             latent_channels=4 * data.channels,
             block_out_channels=(32, 64),
@@ -314,11 +315,10 @@ def cifar(name: str, data: DataConfig) -> CollectionConfig:
 def latent(name: str, data: DataConfig) -> CollectionConfig:
     """Return a model of 4x4 patch latents, as that of Glyphs, for larger images."""
     config = small(name, data)
-    glyphs = collection_config("glyphs")
     return replace(
         config,
-        model=glyphs.model,
-        train=replace(glyphs.train, num_steps=25_000, start_from=""),
+        model=_GLYPHS_MODEL,
+        train=replace(config.train, num_steps=25_000, learning_rate=8e-4),
         samples=SampleConfig(sampler="ddpm", num_steps=100, guidance_scale=3.0),
     )
 

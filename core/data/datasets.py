@@ -135,7 +135,9 @@ def load_dataset(config: DataConfig) -> Dataset:
     if config.complete:
         table = complete_only(table, config.label_columns)
     table = table.sort_values("id").reset_index(drop=True)
-    if config.limit is not None:
+    if config.limit is not None and config.complete:
+        table = whole_values(table, config.label_columns[-1], config.limit)
+    elif config.limit is not None:
         table = table.head(config.limit)
     if table.empty:
         raise ValueError(
@@ -172,6 +174,13 @@ def complete_only(table: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame
     present = others.groupby(table[columns[-1]]).nunique()
     complete = present.index[present == others.nunique()]
     return table[table[columns[-1]].isin(complete)]
+
+
+def whole_values(table: pd.DataFrame, column: str, limit: int) -> pd.DataFrame:
+    """Return all rows of as many values of a column as come first and fit a limit."""
+    values = table[column].drop_duplicates()
+    counts = table[column].value_counts().reindex(values)
+    return table[table[column].isin(values[(counts.cumsum() <= limit).to_numpy()])]
 
 
 def held_out_classes(

@@ -36,7 +36,7 @@ def forming(
         )
         labels = denoiser.labels(subject.label, count)
         clean = denoiser.expected(x_t, part, labels, 1.0)
-        noisy.append(to_pixels(denoiser.decode(x_t)))
+        noisy.append(to_pixels(denoiser.decode(x_t, finish=False)))
         expected.append(to_pixels(denoiser.decode(clean)))
     share = 1 - denoiser.alphas_cumprod.cpu()[levels].double().numpy()
     return Forming(

@@ -58,12 +58,13 @@ def denoiser_to_bytes(
     if isinstance(denoiser.autoencoder, PatchAutoencoder):
         rows, size = denoiser.autoencoder.components.shape
         patch = denoiser.autoencoder.patch_size
-        settings["autoencoder"] = {
-            "class": "PatchAutoencoder",
-            "arguments": [size // patch**2, patch, rows],
-        }
-        if denoiser.autoencoder.lapped:
-            settings["autoencoder"]["arguments"].append(True)
+        arguments = [size // patch**2, patch, rows]
+        lapped, finisher = denoiser.autoencoder.lapped, denoiser.autoencoder.finisher
+        if lapped or finisher:
+            arguments.append(lapped)
+        if finisher:
+            arguments.append(finisher.width)
+        settings["autoencoder"] = {"class": "PatchAutoencoder", "arguments": arguments}
     elif denoiser.autoencoder is not None:
         settings["autoencoder"] = {
             "class": type(denoiser.autoencoder).__name__,

@@ -90,12 +90,18 @@ class Denoiser(nn.Module):
         return encoded.latent_dist.mode()
 
     @torch.no_grad()
-    def decode(self, x_0: Tensor) -> Tensor:
-        """Return images in [-1, 1] for clean examples of shape (B, C, H, W)."""
+    def decode(self, x_0: Tensor, finish: bool = True) -> Tensor:
+        """Return images in [-1, 1] for clean examples of shape (B, C, H, W).
+
+        Args:
+            x_0: The examples.
+            finish: Whether a finisher may take out their grain; it is for clean ones.
+        """
         if self.autoencoder is None:
             images = x_0
         elif isinstance(self.autoencoder, PatchAutoencoder):
-            images = self.autoencoder.decode(x_0)
+            patches = self.autoencoder
+            images = patches.decode(x_0) if finish else patches.linear_decode(x_0)
         else:
             factor = pixels_per_latent(self.autoencoder)
             some = max(1, AUTOENCODED // (x_0[0, 0].numel() * factor**2))

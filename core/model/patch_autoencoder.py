@@ -12,6 +12,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
+from core.model.finisher import Finisher
+
 
 def _cosines(size: int, shift: float) -> Tensor:
     """Return the orthonormal DCT-II (shift 0) or DCT-IV (shift 1/2), rows by number."""
@@ -73,6 +75,7 @@ class PatchAutoencoder(nn.Module):
         mean: The mean patch, shape (C p^2,).
         scale: Standard deviation of the latents before scaling, a scalar.
         lapped: Whether patches reach into their neighbours.
+        finisher: What takes the grain out of decoded images, None for nothing.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class PatchAutoencoder(nn.Module):
         patch_size: int,
         latent_channels: int,
         lapped: bool = False,
+        finisher_width: int = 0,
     ):
         super().__init__()
         self.patch_size, self.lapped = patch_size, lapped
@@ -88,6 +92,7 @@ class PatchAutoencoder(nn.Module):
         self.register_buffer("components", torch.zeros(latent_channels, size))
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("scale", torch.ones(()))
+        self.finisher = Finisher(channels, finisher_width) if finisher_width else None
 
     def _mixed(self, images: Tensor, back: bool = False) -> Tensor:
         """Return images (B, C, H, W) with their borders mixed, or with that undone."""
@@ -127,7 +132,12 @@ class PatchAutoencoder(nn.Module):
         return (centred @ self.components.T / self.scale).movedim(-1, 1)
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Return images of shape (B, C, H, W)."""
+        """Return images of shape (B, C, H, W), finished where there is a finisher."""
+        images = self.linear_decode(latents)
+        return images if self.finisher is None else self.finisher.finish(images)
+
+    def linear_decode(self, latents: Tensor) -> Tensor:
+        """Return images of shape (B, C, H, W), linear in the latents (B, K, h, w)."""
         patches = latents.movedim(1, -1) * self.scale @ self.components + self.mean
         images = nn.functional.pixel_shuffle(patches.movedim(-1, 1), self.patch_size)
         return self._mixed(images, back=True)

@@ -17,7 +17,7 @@ class MeasureConfig:
     num_samples: int = 20  # the first of the gallery
     num_draws: int = 256  # of timesteps and noise, per sample and measurement
     num_bands: int = 8  # of timesteps, for the loss
-    num_pictures: int = 8  # samples drawn again; models of random halves draw none
+    num_pictures: int = 64  # samples drawn again; models of random halves draw none
     probability_draws: int = 2  # of the log-probability; 0 leaves it out
     # Of its solver. All models share its draws and most of its error, so it need not be
     # as small as for a value that stands alone.

@@ -160,7 +160,7 @@ def measure_models(
         if which["kind"] != "half" and shown:
             kept = folder / f"drawn-{how}-{name}.npy"
             count = min(settings.num_pictures, settings.num_samples)
-            drawn = regenerated(config, weights, samples, count, kept, device)
+            drawn = regenerated(config, weights, gallery, count, kept, device)
             pictures.append(drawn.assign(**which))
     return (
         pd.concat(tables, ignore_index=True),

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
 from core.config import CollectionConfig
 from core.files.whole import written_whole
 from core.model.checkpoint import denoiser_from_bytes
+from precompute.retraining.ready import Gallery
 from precompute.stages.samples import decoded, draw
 
 
 def regenerated(
     config: CollectionConfig,
     weights: bytes,
-    samples: dict[str, torch.Tensor],
+    gallery: Gallery,
     count: int,
     path: Path,
     device: str = "cpu",
@@ -25,7 +25,7 @@ def regenerated(
     Args:
         config: The full model's settings, whose sampler is used.
         weights: The model's file.
-        samples: The gallery, as `make_samples` returns it.
+        gallery: The samples, and the full model, which decodes what any model draws.
         count: How many samples.
         path: Where the result is kept; used again if it is there.
         device: Where to compute.
@@ -35,8 +35,11 @@ def regenerated(
     """
     if not path.exists():
         denoiser = denoiser_from_bytes(weights).to(device)
-        seeds, labels = (samples[name][:count].tolist() for name in ("seeds", "labels"))
-        pixels = decoded(denoiser, draw(config, denoiser, seeds, labels))
+        full = denoiser_from_bytes(gallery.weights).to(device)
+        seeds, labels = (
+            gallery.samples[name][:count].tolist() for name in ("seeds", "labels")
+        )
+        pixels = decoded(full, draw(config, denoiser, seeds, labels))
         with written_whole(path) as file:
             np.save(file, pixels)
     pixels = np.load(path)

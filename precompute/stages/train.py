@@ -15,6 +15,7 @@ from core.measure.draws import keyed_generator
 from core.model.build import make_denoiser
 from core.model.checkpoint import denoiser_from_bytes, denoiser_to_bytes
 from core.model.denoiser import Denoiser
+from core.model.finisher import Finisher, fit
 from core.unrolled.reverse import Training
 from core.unrolled.step import Losses
 from precompute.machinery.progress import Bar
@@ -116,7 +117,9 @@ def train(
         seen, losses = seen_by(config, denoiser, turns, x_0, kept), Losses(denoiser)
         kept = kept.to(denoiser.device)
         training = Training(losses, settings, seen, kept)
-        return finished(denoiser, workspace, train_smoothly(training, workspace))
+        seconds = train_smoothly(training, workspace)
+        fit_finisher(config, denoiser, dataset if whole is None else None)
+        return finished(denoiser, workspace, seconds)
     labels = torch.from_numpy(turns.labels).to(device)
     # Per dimension, so one step size fits all.
     size = math.prod(denoiser.shape)
@@ -156,7 +159,31 @@ def train(
             checkpoint(workspace, unet, optimizer, ema, step=done, **facts)
 
     ema.copy_to(parameters)
+    fit_finisher(config, denoiser, dataset if whole is None else None)
     return finished(denoiser, workspace, time.time() - started)
+
+
+def fit_finisher(
+    config: CollectionConfig, denoiser: Denoiser, dataset: Dataset | None
+) -> None:
+    """Give a model what takes the grain out of its images, if its settings want that.
+
+    Args:
+        config: The settings.
+        denoiser: Whose autoencoder is fitted.
+        dataset: What to learn it from; None for a model that was trained again on a
+            part of the images, whose drawings the full model decodes.
+    """
+    if dataset is None or not config.model.finisher_steps:
+        return
+    steps = range(config.model.finisher_steps)
+    denoiser.autoencoder.finisher = fit(
+        Finisher(config.data.channels),
+        denoiser.autoencoder,
+        dataset.images().to(denoiser.device),
+        Bar(steps, "finisher"),
+        keyed_generator(config.seed, "finisher"),
+    )
 
 
 def finished(denoiser: Denoiser, workspace: Workspace, seconds: float) -> bytes:

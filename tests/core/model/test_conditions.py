@@ -93,6 +93,16 @@ def test_drops_come_as_often_as_asked():
     torch.testing.assert_close(counts.mean(0), wanted, rtol=0, atol=1.0)
 
 
+def test_a_limit_keeps_whole_concepts_where_all_houses_are_wanted():
+    config = collection_config("glyphs-pairs", "tiny").data
+    few = load_dataset(replace(config, limit=11, held_out=0.0))
+    assert len(few) == 8 and len(few.class_names) == 8
+    assert (few.metadata.groupby("name")["style"].nunique() == 4).all()
+    every = load_dataset(replace(config, limit=None, held_out=0.0))
+    first = every.metadata["name"].drop_duplicates()[:2]
+    assert set(few.metadata["name"]) == set(first)
+
+
 def test_glyphs_pairs_hold_out_a_tenth_and_keep_three_houses():
     """218 concepts that all four houses drew; 87 pairs are never shown."""
     config = collection_config("glyphs-pairs")

@@ -137,6 +137,20 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Redrawn:
+    """What a twin of the model makes of an image (`core.evidence.twins`).
+
+    Attributes:
+        pixels: As the twin draws it from its seed, uint8, shape (C, H, W); None for an
+            image that no model drew.
+        value: The cost, by the draws that all models share.
+    """
+
+    pixels: np.ndarray | None = field(repr=False)
+    value: float
+
+
+@dataclass(frozen=True)
 class BandAnswers:
     """The scores of all training examples, divided over bands of timesteps.
 

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from pkgutil import resolve_name
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from core import answers
 from core.answers import Answer, Forming, Progress, Query, Uncertainty, steps
 from core.collection.store import Collection
 from core.curvature.basis import Eigenbasis
@@ -25,6 +27,7 @@ from core.engine.clip import clip_similarity, stored_clip
 from core.engine.forming import forming
 from core.engine.query import QueryGradient, Question
 from core.engine.recent import Recent
+from core.engine.twins import open_twin, redrawn
 from core.files.images import decode_image
 from core.index.sketch import packed_products
 from core.lenses import Lens, measured_by, uses_steps
@@ -43,6 +46,7 @@ from core.scores.scoring import Scores, Scoring, without_errors
 
 KEPT_BYTES = 768e6  # of query gradients: 30 MB each for two million parameters
 KEPT_TRAJECTORIES = 8
+KEPT_TWINS = 8  # models
 INVERSION_STEPS = 100
 ENCODED_AT_ONCE = 64  # images
 
@@ -66,6 +70,7 @@ class Engine:
         )
         self._step_features = Recent(KEPT_BYTES, lambda features: features.nbytes)
         self._trajectories = Recent(KEPT_TRAJECTORIES, lambda trajectory: 1)
+        self._twins = Recent(KEPT_TWINS, lambda twin: 1)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         # What the imports made stays for good. A server that collects garbage after
         # every page run would walk through it: half a second each, all threads halted.
@@ -245,6 +250,15 @@ class Engine:
         with self._alone():
             asked = self.question(query, lens, progress).to(self.denoiser)
             return asked.value(steps(progress, asked.doing))
+
+    def redrawn(
+        self, twin: Path, query: Query, lens: Lens, progress: Progress | None = None
+    ) -> answers.Redrawn:
+        """Return what a twin in a file makes of a query (`core.engine.twins`)."""
+        with self._alone():
+            model = self._twins.get(twin, lambda: open_twin(twin, self.denoiser))
+            question = self.question(query, lens, progress)
+            return redrawn(model, self.denoiser, question, query.drawing, progress)
 
     def noise_weights(self) -> dict[str, np.ndarray]:
         """Return what each timestep counts for, (T,), by measurement."""

@@ -20,12 +20,14 @@ from core.answers import (
     Measured,
     Progress,
     Query,
+    Redrawn,
     Uncertainty,
     steps,
 )
 from core.collection import store
 from core.config import DATA_DIR
 from core.drawing import Drawing
+from core.evidence.twins import Twin
 from core.explorer.bands import band_edges, band_table, step_table
 from core.explorer.with_model import WithModel
 from core.labels import check_label
@@ -218,6 +220,22 @@ class Explorer(WithModel):
         self._wait_for_model(progress)
         value, error = self.engine.value(query, lens, progress)
         return Measured(value, error, facts.unit, self._note(query, lens))
+
+    def redrawn(
+        self, query: Query, lens: Lens, twin: Twin, progress: Progress | None = None
+    ) -> Redrawn:
+        """Return what a model without some images makes of a query.
+
+        Args:
+            query: The image.
+            lens: Names measurement, timesteps and region.
+            twin: One of `twins`.
+            progress: Called after every step; may raise to stop.
+        """
+        self._check_lens(lens)
+        self.check_steps(query, lens)
+        self._wait_for_model(progress)
+        return self.engine.redrawn(twin.path, query, lens, progress)
 
     def _measurement(self, query, measurement, timesteps, region, num_draws) -> Lens:
         """Return a lens that names what is to be measured, if that is possible."""

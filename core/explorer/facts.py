@@ -16,6 +16,7 @@ from core.collection.store import Collection
 from core.config import CollectionConfig, config_from_dict
 from core.drawing import Drawing
 from core.evidence.stored import Evidence, evidence_folder, evidence_of
+from core.evidence.twins import Twin, find_twins, twins_folder
 from core.explorer import groups, layout
 from core.explorer.first_image import FirstImage, clearest_first, first_image
 from core.explorer.resemblance import Resemblance, resemblance
@@ -184,6 +185,11 @@ class Facts:
         raises a LookupError or ValueError whose message says what to do.
         """
         return evidence_of(self._collection.path.parent, self.config)
+
+    @cached_property
+    def twins(self) -> list[Twin]:
+        """The models trained without groups of images that came along."""
+        return find_twins(twins_folder(self._collection.path.parent, self.config))
 
     def class_of(self, label: int | None) -> dict[str, str]:
         """Return a class by label column; nothing for no class."""

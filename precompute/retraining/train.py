@@ -13,10 +13,12 @@ import numpy as np
 
 from core.config import CollectionConfig, config_from_dict
 from core.data.datasets import Dataset
+from core.evidence.twins import twins_folder
 from core.files.tensor_files import read_header, read_tensors, write_tensors
-from precompute.machinery.workspace import Workspace
+from precompute.machinery.workspace import Workspace, write_atomically
 from precompute.retraining.jobs import Job, deciding
 from precompute.retraining.together import train_together
+from precompute.stages.stages import shipped_weights
 from precompute.stages.train import train
 
 
@@ -67,6 +69,11 @@ def retrain(
         check_facts(job.path, job.facts(config))
         return job.path
     settings = job.settings(config)
+    weights = shipped_weights(config)
+    if weights and job.kept.all() and deciding(settings) == deciding(config):
+        # With common draws a model of every image is the full model, which is there.
+        write_model(job, weights, job.facts(config) | {"seconds": 0.0})
+        return job.path
     workspace = unfinished(settings, [job], job.path.stem)
     kept = dataset.restricted(job.kept)
     data = train(settings, kept, workspace, device, whole=dataset)
@@ -105,6 +112,23 @@ def retrain_together(
         if job.path not in done:
             write_model(job, data, job.facts(config) | spent)
     shutil.rmtree(workspace.folder)
+
+
+def keep_twins(root: Path, config: CollectionConfig, paths: list[Path]) -> None:
+    """Put models without groups beside the collection, where the app finds them.
+
+    A model of every image that is the full model itself is there already.
+
+    Args:
+        root: Folder of the published collections.
+        config: The full model's settings.
+        paths: The models' files.
+    """
+    folder = twins_folder(root, config)
+    for path in paths:
+        facts = model_facts(path)
+        if facts["removed"]["fraction"] or facts["settings"] != deciding(config):
+            write_atomically(folder / path.name, path.read_bytes())
 
 
 def unfinished(settings: CollectionConfig, jobs: list[Job], name: str) -> Workspace:

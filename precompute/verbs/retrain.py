@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
         import torch
 
         from precompute.retraining.same_seed import run_same_seed
-        from precompute.retraining.train import retrain_jobs
+        from precompute.retraining.train import keep_twins, retrain_jobs
 
         part = own_part(options)
         if options.same_seed:
@@ -92,7 +92,9 @@ def run(options: argparse.Namespace) -> None:
         dataset, jobs = chosen_jobs(config, options, settings)
         on_gpu = torch.device(device).type == "cuda"
         together = options.together or (ON_GPU if on_gpu else 1)
-        retrain_jobs(config, dataset, jobs, part, device, together)
+        paths = retrain_jobs(config, dataset, jobs, part, device, together)
+        if options.without:
+            keep_twins(root, config, paths)
 
 
 def chosen_jobs(

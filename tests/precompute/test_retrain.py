@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from core.config import DisjointConfig, RemovalConfig, RetrainConfig
 from core.data.datasets import load_dataset
 from core.evidence.stored import Evidence
+from core.evidence.twins import find_twins, nulls_of, twins_folder
 from core.measure.draws import subset_mask
 from core.model.checkpoint import denoiser_from_bytes
 from core.presets import collection_config
@@ -34,7 +35,13 @@ from precompute.retraining.jobs import (
     subset_jobs,
 )
 from precompute.retraining.together import clip_each
-from precompute.retraining.train import model_facts, retrain, retrain_jobs, write_model
+from precompute.retraining.train import (
+    keep_twins,
+    model_facts,
+    retrain,
+    retrain_jobs,
+    write_model,
+)
 from precompute.stages.batches import batch_indices, training_batch
 from precompute.stages.train import new_denoiser
 
@@ -170,6 +177,29 @@ def test_a_finished_model_is_never_trained_again(config, dataset, tmp_path):
     assert first in paths and all(path.exists() for path in paths)
     assert first.read_bytes() == before
     assert not list(tmp_path.glob("*.work"))
+
+
+def test_the_full_model_is_not_trained_again_where_draws_are_common(
+    dataset, tmp_path, monkeypatch
+):
+    """Without draws of its own it is the shipped model, to the last bit."""
+    config = tiny_config(common_draws=True)
+    every = np.ones(len(dataset), dtype=bool)
+    whole = Job(tmp_path / "a.safetensors", every, ("removed", 0))
+    trained = weights(retrain(config, dataset, whole))
+    monkeypatch.setattr("core.config.DATA_DIR", tmp_path)
+    config.shipped_weights_path().parent.mkdir()
+    config.shipped_weights_path().write_bytes(whole.path.read_bytes())
+    monkeypatch.setattr("precompute.retraining.train.train", None)  # it is not called
+    again = Job(tmp_path / "b.safetensors", every, ("removed", 0))
+    assert weights(retrain(config, dataset, again)) == trained
+    assert model_facts(again.path)["seconds"] == 0
+    for job in (
+        Job(tmp_path / "c.safetensors", ~every, ("removed", 0)),
+        Job(tmp_path / "d.safetensors", every, ("removed", 1), seed_number=1),
+    ):
+        with pytest.raises(TypeError):  # these have to be trained
+            retrain(config, dataset, job)
 
 
 @pytest.mark.parametrize("together", [1, 2])
@@ -363,3 +393,22 @@ def test_a_model_without_a_group_is_compared_with_one_of_all(config, dataset, tm
     alike = replace(dataset, metadata=dataset.metadata.assign(name="Bag"))
     with pytest.raises(ValueError, match="Every image is in 'name=Bag'"):
         group_jobs(config, controls, ["name=Bag"], alike, tmp_path)
+
+
+def test_models_without_groups_are_kept_beside_the_collection(
+    config, dataset, tmp_path
+):
+    """What the app asks; without that of every image where that is the full one."""
+    for common in (False, True):
+        settings = tiny_config(common_draws=common)
+        root, folder = tmp_path / f"root-{common}", tmp_path / f"work-{common}"
+        few = RemovalConfig(num_group_controls=1)
+        jobs = group_jobs(settings, few, ["name=Bag"], dataset, folder)
+        paths = retrain_jobs(settings, dataset, jobs)
+        keep_twins(root, settings, paths)
+        twins = find_twins(twins_folder(root, settings))
+        groups = ["name=Bag", "random"] + ["none"] * (not common)
+        assert [twin.group for twin in twins] == groups
+        share = 1 - jobs[1].kept.mean()
+        assert twins[0].share == pytest.approx(share) and nulls_of(twins[0], twins)
+        assert twins[0].path.read_bytes() == jobs[1].path.read_bytes()

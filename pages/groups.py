@@ -19,6 +19,7 @@ from pages.parts import (
     share,
     shared,
     trust,
+    twins,
     waiting,
     warm_up,
 )
@@ -43,9 +44,16 @@ def ask_uncertainty(
 
 
 def show_result(
-    explorer: Explorer, query: Query, answer: Answer, group: Group
+    explorer: Explorer, query: Query, answer: Answer, group: Group, drawn: bool
 ) -> LeftOut | None:
     """Show what retraining measured, if it did, and what is predicted beside it.
+
+    Args:
+        explorer: The collection.
+        query: The image.
+        answer: Its scores.
+        group: What is removed.
+        drawn: Whether the page shows already what models without it draw.
 
     Returns:
         What a report says of it; None where the change is not a prediction.
@@ -56,7 +64,8 @@ def show_result(
         predicted = st.container()
         if measured is not None:  # comes first, so that it pushes nothing down later
             with predicted:
-                retrained.show_images(measured)
+                if not drawn:
+                    retrained.show_images(measured)
                 left, predicted = st.columns(2, gap="medium")
             with left:
                 retrained.show_words(measured, group, answer.lens.measurement)
@@ -137,6 +146,7 @@ with chosen.content:
     lenses = lens_picker.chosen_lenses(explorer)
     lens_picker.show_first(explorer, lenses)
     lens = lens_picker.in_region(lenses[0], chosen.region)
+    drawn = twins.show(explorer, chosen.query, lens)
     (answer,) = lens_views.ask_all(explorer, chosen.query, [lens])
     group = choose_group(explorer, chosen.query, answer)
     if answer is None:
@@ -154,7 +164,7 @@ with chosen.content:
             "Choose a smaller group."
         )
     else:
-        left_out = show_result(explorer, chosen.query, answer, group)
+        left_out = show_result(explorer, chosen.query, answer, group, drawn)
     with st.container(border=True):
         clicked = lens_views.show_members(
             explorer, answer, group.members, group_views.SHOWN, "members"

@@ -6,6 +6,7 @@ Knows the evidence; no page and no model.
 import numpy as np
 import pandas as pd
 
+from core.answers import Redrawn
 from core.evidence.left_out import control_share, groups_left_out
 from core.evidence.stored import NOTHING, RANDOM, Evidence
 
@@ -90,6 +91,41 @@ def without_group(evidence: Evidence, name: str) -> dict[str, Pictures]:
     random = drawn[(drawn["method"] == RANDOM) & (drawn["about"] == 0)]
     parts = {NOTHING: every, RANDOM: random[random["fraction"] == size], name: own}
     return {key: pictures_of(part) for key, part in parts.items() if len(part)}
+
+
+def in_twins(
+    evidence: Evidence, sample: int, measurement: str
+) -> dict[tuple[str, int], Redrawn]:
+    """Return what models without groups of images made of one sample of the gallery.
+
+    Returns:
+        By group (`NOTHING`, `RANDOM` or a name) and number of the random ones: the cost
+        and, where it was drawn again, the image.
+    """
+    key = ["method", "fraction", "about"]
+    groups = groups_left_out(evidence.measured)
+
+    def own(table: pd.DataFrame) -> pd.DataFrame:
+        rows = table[(table["kind"] == "removed") & (table["seed"] == 0)]
+        return rows[rows["sample_id"] == sample].set_index(key)
+
+    costs = own(evidence.measured)
+    costs = costs[(costs["measurement"] == measurement) & (costs["low"] == -1)]
+    sizes = {control_share(f) for name, f, _ in costs.index if name in groups}
+    drawn = own(evidence.pictures)
+    found = {}
+    for name, fraction, about in costs.index:
+        if name not in (NOTHING, *groups) and not (
+            name == RANDOM and fraction in sizes
+        ):
+            continue
+        place, pixels = (name, fraction, about), None
+        if place in drawn.index:
+            row = drawn.loc[place]
+            pixels = np.frombuffer(row["pixels"], np.uint8).reshape(row["shape"])
+        value = float(costs.at[place, "value"])
+        found[name, int(about)] = Redrawn(pixels, value)
+    return found
 
 
 def disjoint_rows(evidence: Evidence) -> list[tuple[int, int, Pictures]]:

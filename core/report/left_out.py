@@ -237,6 +237,36 @@ def measured_words(
     return f"The {cost_words(measurement)} {growth(before, change)} ({numbers})."
 
 
+def twins_words(
+    measurement: str, before: float, without: dict[str, float], random: list[float]
+) -> str:
+    """Return which of some groups an image would miss most, as measured.
+
+    Args:
+        measurement: What was measured.
+        before: The cost in the model that was trained on every image.
+        without: The cost in the model without each group, by whose images they are.
+        random: The costs in models without a random group as large.
+    """
+    most = max(without, key=lambda name: without[name] - before)
+    change = without[most] - before
+    cost = cost_words(measurement)
+    if not random:
+        return f"Without {most}, the {cost} {growth(before, change)}: the most of all."
+    chance = max(random, key=lambda value: abs(value - before)) - before
+    most_by_chance = growth(before, chance) + (" at most" if len(random) > 1 else "")
+    if abs(change) <= abs(chance):
+        return (
+            f"No group is missed more than a random one: without {most} the {cost} "
+            f"{growth(before, change)}; after a random removal of the size it "
+            f"{most_by_chance}."
+        )
+    return (
+        f"{most} is missed most: without it the {cost} {growth(before, change)}. After "
+        f"a random removal of the size it {most_by_chance}."
+    )
+
+
 def growth(before: float, change: float) -> str:
     """Return how a value changed, in words: "more than doubled", "fell by 12%"."""
     if not before > 0:  # nothing is a share of it

@@ -6,11 +6,19 @@ import pytest
 from core import numbers
 from core.evidence.changes import calibration
 from core.evidence.groups import group_changes
+from core.evidence.twins import twins_folder
 from core.explorer import groups
 from core.explorer.explorer import Lens, open_explorer
 from core.files import texts
-from core.report.left_out import against_words, change_words, measured_words
+from core.report.left_out import (
+    against_words,
+    change_words,
+    measured_words,
+    twins_words,
+)
 from pages.parts import group_picker
+from tests.conftest import linked_copy
+from tests.helpers.twins import write_twin
 from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
     address,
     app_runs_first,
@@ -229,11 +237,39 @@ def test_a_group_that_was_really_left_out_says_what_happened(
     said = measured_words("loss", found["before"], found["change"], random)
     assert said in shown(app) and "for a random removal" in said
     assert "Predicted" in shown(app)
-    captions = [caption.value for caption in app.caption]
-    begins = ("Trained on every image", "Retrained without", "Retrained after a random")
-    for begin in begins:
-        assert any(caption.startswith(begin) for caption in captions), begin
+    assert "Measured, not predicted" in shown(app)  # beside the redrawn images
     for other in ({"sample": "5"}, {"group": "ids:1-9"}):
         link = {"group": group} | other
         app = open_groups(tested_collection, monkeypatch, **link)
         assert not app.exception and "Measured:" not in words(app)
+
+
+def test_twins_draw_every_image_again_and_say_what_that_cost(
+    tiny_collection, tmp_path, monkeypatch
+):
+    """Each model's cost, against a random removal; asked as it is, without evidence."""
+    root = linked_copy(tiny_collection, tmp_path)
+    explorer = open_explorer("glyphs", root)
+    weights, folder = (
+        explorer._collection.denoiser(),
+        twins_folder(root, explorer.config),
+    )
+    write_twin(folder / "a.safetensors", weights, "style=noto", 0.25, change=1.05)
+    write_twin(folder / "b.safetensors", weights, "style=fluent", 0.25, change=0.99)
+    write_twin(folder / "c.safetensors", weights, "random", 0.25, 0, change=1.001)
+    for link in ({"sample": "0"}, {"example": "3"}):
+        app = wait_for_jobs(open_app(root, monkeypatch, PAGE, **link))
+        query = explorer.query_from_gallery(0)
+        if "example" in link:
+            query = explorer.query_from_example(3)
+        before = explorer.measure(query, "loss").value
+        fluent, noto, chance = (
+            explorer.redrawn(query, Lens(), twin).value for twin in explorer.twins
+        )
+        without = {"Noto": noto, "Fluent": fluent}
+        said = twins_words("loss", before, without, [chance])
+        assert not app.exception
+        text = shown(app).replace("*", "")
+        assert f"Measured, not predicted. {said}" in text, text
+    app = open_groups(tiny_collection, monkeypatch)
+    assert "Measured, not predicted" not in shown(app)

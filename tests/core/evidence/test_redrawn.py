@@ -8,6 +8,7 @@ import pytest
 from core.evidence.redrawn import (
     disjoint_rows,
     group_rows,
+    in_twins,
     removal_rows,
     without_group,
 )
@@ -79,3 +80,25 @@ def test_a_group_stands_beside_its_null_and_the_model_of_everything(evidence):
     found = without_group(replace(evidence, pictures=other), "house=b")
     assert list(found) == [NOTHING, "house=b"]
     assert without_group(evidence, "house=z") == {}
+
+
+@pytest.mark.parametrize("measurement", ["loss", "elbo"])
+def test_a_sample_in_every_model_without_a_group(evidence, measurement):
+    """Costs row by row from the tables, and the images that were drawn again."""
+    found = in_twins(evidence, 1, measurement)
+    names = {("none", -1), ("random", 0), ("random", 1)}
+    assert set(found) == names | {(house, -1) for house in HOUSES}
+    rows = evidence.measured[evidence.measured["kind"] == "removed"]
+    for (name, number), one in found.items():
+        (cost,) = [
+            row.value
+            for row in rows.itertuples()
+            if (row.method, row.about, row.sample_id, row.measurement, row.low)
+            == (name, number, 1, measurement, -1)
+            and row.fraction in (0, 0.3)
+        ]
+        assert one.value == cost
+    drawn = without_group(evidence, HOUSES[0])
+    np.testing.assert_array_equal(found[HOUSES[0], -1].pixels, drawn[HOUSES[0]][1])
+    np.testing.assert_array_equal(found["random", 0].pixels, drawn["random"][1])
+    assert found["random", 1].pixels is None

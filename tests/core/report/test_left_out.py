@@ -13,6 +13,7 @@ from core.report.left_out import (
     images_of,
     measured_words,
     percent,
+    twins_words,
 )
 
 
@@ -100,6 +101,21 @@ def test_what_was_measured_is_told_against_a_random_removal():
     )
     assert (
         measured_words("elbo", -5.0, 2.0, np.nan) == "The negative ELBO rose (+2.00)."
+    )
+
+
+def test_the_group_that_is_missed_most_is_told_against_random_ones():
+    costs = {"Noto": 130.0, "Fluent": 101.0}
+    assert twins_words("loss", 100.0, costs, [104.0, 102.0]) == (
+        "Noto is missed most: without it the loss rose by 30%. After a random removal "
+        "of the size it rose by 4.0% at most."
+    )
+    assert twins_words("loss", 100.0, costs, [104.0, 131.0]) == (
+        "No group is missed more than a random one: without Noto the loss rose by 30%; "
+        "after a random removal of the size it rose by 31% at most."
+    )
+    assert twins_words("loss", 100.0, costs, []) == (
+        "Without Noto, the loss rose by 30%: the most of all."
     )
 
 

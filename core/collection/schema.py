@@ -99,7 +99,8 @@ def what_is_computed(connection: duckdb.DuckDBPyConnection, size: int) -> str:
         connection: To the file.
         size: Of the file, in bytes.
     """
-    for view in sorted(view_texts(connection) - expected_views()):
+    views = view_texts(connection)
+    for view in sorted(views - expected_texts()[1]) if views else ():
         return f"'{view[1]}' is a view, which computes its rows when it is read"
     query = "select function_name from duckdb_functions() where not internal limit 1"
     if macro := connection.execute(query).fetchone():
@@ -115,7 +116,7 @@ def is_ours(
     connection: duckdb.DuckDBPyConnection, names: Iterable[str] | None = None
 ) -> bool:
     """Return whether some tables, or all, are as `SCHEMA_STEPS` makes them."""
-    stored, expected = table_texts(connection), expected_tables()
+    stored, (expected, _) = table_texts(connection), expected_texts()
     return all(stored.get(name) == expected[name] for name in names or expected)
 
 
@@ -123,15 +124,6 @@ def table_texts(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return the statement that makes each table, as this version of DuckDB says it."""
     query = "select table_name, sql from duckdb_tables() where not internal"
     return dict(connection.execute(query).fetchall())
-
-
-@cache
-def expected_tables() -> dict[str, str]:
-    """Return the statements of our own tables."""
-    with duckdb.connect() as connection:
-        for step in SCHEMA_STEPS:
-            connection.execute(step)
-        return table_texts(connection)
 
 
 def view_texts(connection: duckdb.DuckDBPyConnection) -> set[tuple[str, str, str]]:
@@ -148,12 +140,12 @@ def view_texts(connection: duckdb.DuckDBPyConnection) -> set[tuple[str, str, str
 
 
 @cache
-def expected_views() -> set[tuple[str, str, str]]:
-    """Return schema, name and statement of our own views."""
+def expected_texts() -> tuple[dict[str, str], set[tuple[str, str, str]]]:
+    """Return the statements of our own tables, and of our own views."""
     with duckdb.connect() as connection:
         for step in SCHEMA_STEPS:
             connection.execute(step)
-        return view_texts(connection)
+        return table_texts(connection), view_texts(connection)
 
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")

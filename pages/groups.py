@@ -14,6 +14,7 @@ from pages.parts import (
     group_views,
     lens_picker,
     lens_views,
+    mattered,
     panel,
     retrained,
     share,
@@ -169,6 +170,7 @@ with chosen.content:
         clicked = lens_views.show_members(
             explorer, answer, group.members, group_views.SHOWN, "members"
         )
+    mattered.show(explorer, group, answer.lens)
     share.offer(explorer, chosen.query, [answer], left_out)
     lens_views.show_chosen_detail(explorer, chosen.query, [answer], clicked)
 warm_up.wake_soon(explorer)

@@ -73,6 +73,29 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
     return table.sort_values(["group", "sample_id"]).set_index(["group", "sample_id"])
 
 
+def beyond_random(evidence: Evidence, name: str, measurement: str) -> pd.DataFrame:
+    """Return what leaving out one group did to each sample, against chance at its most.
+
+    Returns:
+        Indexed by `sample_id`: `before`, the cost in the model that saw every image;
+        `change`, how much more it is without the group; `chance`, the largest change
+        after a random removal of the size, NaN without any.
+    """
+    costs = evidence.measured.query(
+        "kind == 'removed' and measurement == @measurement and low == -1"
+    )
+    own = costs[costs["method"] == name]
+    before = costs[costs["method"] == NOTHING].groupby("sample_id")["value"].mean()
+    size = control_share(own["fraction"].iloc[0]) if len(own) else np.nan
+    random = costs[(costs["method"] == RANDOM) & (costs["fraction"] == size)]
+    table = pd.DataFrame({
+        "before": before,
+        "change": own.groupby("sample_id")["value"].mean() - before,
+        "chance": random.groupby("sample_id")["value"].max() - before,
+    })
+    return table.dropna(subset=["change"])
+
+
 def by_sample(rows: pd.DataFrame) -> list[np.ndarray]:
     """Return predicted, measured and share of one method's rows, (Q, G) each."""
     values = ["predicted", "measured", "share"]

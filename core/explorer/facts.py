@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from core.answers import Examples, Progress
+from core.collection.schema import StoredAnswer
 from core.collection.store import Collection
 from core.config import CollectionConfig, config_from_dict
 from core.drawing import Drawing
@@ -283,7 +284,11 @@ class Facts:
         values = np.array(list(self._collection.values(stored_key(lens)).values()))
         return values[np.isfinite(values)]
 
+    def gallery_answers(self, lens: Lens) -> dict[int, StoredAnswer]:
+        """Return the stored answers of gallery samples under a lens, by sample."""
+        return self._collection.answers(stored_key(lens))
+
     def _stored_scores(self, lens: Lens) -> dict[int, np.ndarray]:
         """Return the stored scores of all gallery samples under a lens."""
-        answers = self._collection.answers(stored_key(lens))
-        return {int(i): answer.scores for i, answer in answers.items()}
+        answers = self.gallery_answers(lens).items()
+        return {int(i): answer.scores for i, answer in answers}

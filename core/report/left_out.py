@@ -7,6 +7,7 @@ group is always relative to random removals of the same size.
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from core.answers import Answer
 from core.explorer.groups import Calibrated
@@ -264,6 +265,34 @@ def twins_words(
     return (
         f"{most} is missed most: without it the {cost} {growth(before, change)}. After "
         f"a random removal of the size it {most_by_chance}."
+    )
+
+
+def mattered_words(table: pd.DataFrame, whose: str, measurement: str) -> str:
+    """Return in how many generated images a group mattered, in two sentences at most.
+
+    Args:
+        table: Of `core.explorer.mattered.where_it_mattered`.
+        whose: What its images have in common.
+        measurement: What is measured.
+    """
+    count, cost = len(table), cost_words(measurement)
+    clear = int((table["below"] > 1 - FEW).sum())
+    predicted = (
+        f"Predicted: removing {whose} raises the {cost} of {clear} of {count} "
+        f"generated images more than {1 - FEW:.1%} of random removals of the size "
+        "would."
+    )
+    known = table.dropna(subset=["change"])
+    if known.empty:
+        return predicted
+    raised = known["change"] > known["chance"].fillna(0).clip(lower=0)
+    than = " by more than any random removal of the size did"
+    if known["chance"].isna().all():
+        than = ""
+    return (
+        f"Measured: without {whose} the {cost} of {int(raised.sum())} of {len(known)} "
+        f"generated images rose{than}. {predicted}"
     )
 
 

@@ -9,10 +9,12 @@ from core.evidence.groups import group_changes
 from core.evidence.twins import twins_folder
 from core.explorer import groups
 from core.explorer.explorer import Lens, open_explorer
+from core.explorer.mattered import where_it_mattered
 from core.files import texts
 from core.report.left_out import (
     against_words,
     change_words,
+    mattered_words,
     measured_words,
     twins_words,
 )
@@ -273,3 +275,21 @@ def test_twins_draw_every_image_again_and_say_what_that_cost(
         assert f"Measured, not predicted. {said}" in text, text
     app = open_groups(tiny_collection, monkeypatch)
     assert "Measured, not predicted" not in shown(app)
+
+
+def test_the_question_turned_around_is_answered_for_the_gallery(
+    tested_collection, monkeypatch
+):
+    """In how many images the group mattered; not for a lens that nothing stores."""
+    explorer = open_explorer("glyphs", tested_collection)
+    kind = explorer.examples.table["subgroup"].iloc[0]
+    group = f"value:subgroup:{kind}"
+    app = open_groups(tested_collection, monkeypatch, group=group)
+    members = (explorer.examples.table["subgroup"] == kind).to_numpy()
+    measured = explorer.evidence(), f"subgroup={kind}", "loss"
+    answers = explorer.gallery_answers(Lens())
+    table = where_it_mattered(answers, members, 0, measured)
+    whose = group_picker.display(kind)
+    assert mattered_words(table, whose, "loss") in shown(app)
+    app = open_groups(tested_collection, monkeypatch, group=group, lenses="ekfac.elbo")
+    assert not app.exception and "mattered" not in shown(app)

@@ -109,6 +109,7 @@ def show_details(
                 f"{untested.command_flags(explorer.config)}` makes them."
             )
         group_views.show_all_values(explorer, query, answer, uncertainty)
+        twins.offer(explorer)
 
 
 def choose_group(explorer: Explorer, query: Query, answer: Answer | None) -> Group:

@@ -1,7 +1,9 @@
 """What is known of a collection whose scores no retraining has tested, in sentences."""
 
-from core.config import CollectionConfig
-from core.numbers import listed, number
+import shlex
+
+from core.config import CollectionConfig, RemovalConfig
+from core.numbers import clock, listed, number
 from core.presets import COLLECTIONS, preset_of
 
 
@@ -57,4 +59,27 @@ def untested_finding(config: CollectionConfig) -> str:
     return (
         f"{sentence}{why}`python -m precompute retrain {flags}`, then "
         f"`python -m precompute evidence {flags}`."
+    )
+
+
+def twins_offer(config: CollectionConfig, column: str, groups: int, costs: dict) -> str:
+    """Return how to get models that never saw a group, "" where there is no recipe.
+
+    Args:
+        config: Of the collection.
+        column: Whose values are left out in turn.
+        groups: How many values it has.
+        costs: Seconds that each stage of the build took.
+    """
+    if config.train.imported:
+        return ""
+    models = 1 + groups + RemovalConfig().num_group_controls
+    took = ""
+    if seconds := costs.get("train"):
+        took = f", at most {clock(models * seconds)} where this one took "
+        took += clock(seconds)
+    flags = f"{command_flags(config)} --without {shlex.quote(column)}"
+    return (
+        "To have any image drawn again by models that never saw one of these groups: "
+        f"`python -m precompute retrain {flags}`. It trains {models} models{took}."
     )

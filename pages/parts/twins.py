@@ -6,7 +6,7 @@ import streamlit as st
 
 from core.answers import Query, Redrawn
 from core.columns import parted
-from core.evidence import redrawn
+from core.evidence import redrawn, untested
 from core.evidence.stored import NOTHING, RANDOM
 from core.evidence.twins import Twin
 from core.explorer.explorer import Explorer, Lens
@@ -60,6 +60,17 @@ def show(explorer: Explorer, query: Query, lens: Lens) -> bool:
         else:
             _say(lens, places, random, found)
     return drawn
+
+
+def offer(explorer: Explorer) -> None:
+    """Say how to get models without groups where none came along."""
+    if explorer.twins or not explorer.facets:
+        return
+    column = explorer.facets[0]
+    groups = explorer.examples.table[column].nunique()
+    costs = explorer.provenance.get("costs", {})
+    if words := untested.twins_offer(explorer.config, column, groups, costs):
+        st.caption(words)
 
 
 def _slot(place: Place) -> str:

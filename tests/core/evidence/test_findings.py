@@ -399,3 +399,17 @@ def test_groups_left_out_are_told_with_what_guessing_gives():
     nothing = full_evidence({}, 40, groups=())
     summary = group_summary(group_table(nothing, "loss"))
     assert "without a whole group" in groups.group_finding(summary, "loss")
+
+
+def test_models_without_groups_are_offered_with_what_they_cost():
+    config = collection_config("glyphs", "tiny")
+    said = untested.twins_offer(config, "design house", 4, {"train": 600.0})
+    assert said == (
+        "To have any image drawn again by models that never saw one of these groups: "
+        "`python -m precompute retrain --collection glyphs --preset tiny --without "
+        "'design house'`. It trains 7 models, at most 70 min where this one took 10 "
+        "min."
+    )
+    assert "It trains 7 models." in untested.twins_offer(config, "style", 4, {})
+    elsewhere = replace(config, train=replace(config.train, imported="a.safetensors"))
+    assert untested.twins_offer(elsewhere, "style", 4, {}) == ""

@@ -83,6 +83,15 @@ def load_credits(config: DataConfig) -> dict:
     return json.loads(path.read_text())
 
 
+def load_origin(config: DataConfig) -> dict:
+    """Return where a user's images came from, as `precompute.imports.origin` wrote it.
+
+    Nothing for the sets that are shipped, and for those made before it was kept.
+    """
+    path = dataset_path(config).with_suffix(".origin.json")
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def read_set(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Return a data set's file as a table.
 

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from core.columns import free_names
+from core.data.opt_outs import NOTHING_SAID, training_wish
 from core.data.sources.records import Record
 from core.files.images import fit_square, open_image
 
@@ -47,6 +48,9 @@ class Summary:
             another.
         unlike: Locations of those among them whose label is another one.
         dropped: Whether these were left out.
+        opted_out: (location, what says so) of those that forbid training.
+        unclear: (location, what) of those of which that cannot be told.
+        excluded: Whether those that forbid it were left out.
     """
 
     MOST_VALUES = 10_000
@@ -59,12 +63,23 @@ class Summary:
     duplicates: list[tuple[str, str]] = field(default_factory=list)
     unlike: list[str] = field(default_factory=list)
     dropped: bool = False
+    opted_out: list[tuple[str, str]] = field(default_factory=list)
+    unclear: list[tuple[str, str]] = field(default_factory=list)
+    excluded: bool = False
     _first: dict[bytes, tuple[str, str | None]] = field(
         default_factory=dict, repr=False
     )
 
     def add(self, record: Record, image: Image.Image, digest: bytes) -> bool:
         """Count an image that could be read; return whether it is to be used."""
+        data = record.image
+        wish = training_wish(data) if isinstance(data, bytes) else NOTHING_SAID
+        if wish.unclear:
+            self.unclear.append((record.location, wish.unclear))
+        if wish.forbids:
+            self.opted_out.append((record.location, wish.forbids))
+            if self.excluded:
+                return False
         label = record.facts.get("label")
         if digest not in self._first:
             self._first[digest] = record.location, label
@@ -140,6 +155,7 @@ def inspect(
     records: Iterable[Record],
     progress: Callable[[Iterable], Iterable] = iter,
     drop_duplicates: bool = False,
+    exclude_opted_out: bool = False,
 ) -> Summary:
     """Return what is seen of the images of a source; a ValueError if nothing is.
 
@@ -147,8 +163,9 @@ def inspect(
         records: The source.
         progress: Wraps the loop, to show how far it is.
         drop_duplicates: Whether those with the pixels of an earlier one are left out.
+        exclude_opted_out: Whether those that forbid training are left out.
     """
-    summary = Summary(dropped=drop_duplicates)
+    summary = Summary(dropped=drop_duplicates, excluded=exclude_opted_out)
     for _ in progress(readable(records, summary)):
         pass
     check_any(summary)
@@ -157,6 +174,11 @@ def inspect(
 
 def check_any(summary: Summary) -> None:
     """Raise ValueError if no image could be read."""
+    if not summary.count and summary.excluded and summary.opted_out:
+        raise ValueError(
+            f"No image is left: {len(summary.opted_out):,} forbid training, and "
+            "--exclude-opted-out leaves them out. Give others, or omit the option."
+        )
     if not summary.count:
         location, reason = summary.skipped[0]
         raise ValueError(
@@ -172,6 +194,7 @@ def write_set(
     size: int,
     progress: Callable[[Iterable], Iterable] = iter,
     drop_duplicates: bool = False,
+    exclude_opted_out: bool = False,
 ) -> tuple[Path, Summary]:
     """Write the images of a source as `NAME-HASH.parquet`.
 
@@ -186,12 +209,13 @@ def write_set(
         size: Side of the images, pixels.
         progress: Wraps the loop, to show how far it is.
         drop_duplicates: Whether those with the pixels of an earlier one are left out.
+        exclude_opted_out: Whether those that forbid training are left out.
 
     Returns:
         The file, and what was seen on the way.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    summary = Summary(dropped=drop_duplicates)
+    summary = Summary(dropped=drop_duplicates, excluded=exclude_opted_out)
     with TemporaryDirectory(dir=folder, prefix=".import-") as scratch:
         made = Path(scratch) / "sorted.parquet"
         with open(Path(scratch) / "unsorted", "w+b") as unsorted:

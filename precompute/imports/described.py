@@ -105,7 +105,7 @@ def described(
     lines += [f"  {one_line(line)}" for line in named]
     if len(summary.skipped) > SHOWN:
         lines.append(f"  and {len(summary.skipped) - SHOWN:,} more")
-    notes = [*notes, *described_duplicates(summary)]
+    notes = [*notes, *described_duplicates(summary), *described_opt_outs(summary)]
     return lines + [f"note: {one_line(note)}" for note in notes]
 
 
@@ -126,3 +126,25 @@ def described_duplicates(summary: Summary) -> list[str]:
         else (" --drop-duplicates uses the first of each alone.")
     )
     return [sentence + end]
+
+
+def described_opt_outs(summary: Summary) -> list[str]:
+    """Return a sentence or two on images whose files forbid training, or may."""
+    sentences = []
+    if summary.opted_out:
+        named = listed([f"{place}: {words}" for place, words in summary.opted_out])
+        end = (
+            "These images are left out."
+            if summary.excluded
+            else "--exclude-opted-out leaves these images out."
+        )
+        count = count_of(len(summary.opted_out), "training opt-out")
+        sentences.append(f"{count}: {named}. {end}")
+    if summary.unclear:
+        named = listed([f"{place}: {words}" for place, words in summary.unclear])
+        count = count_of(len(summary.unclear), "image")
+        sentences.append(
+            f"{count} with metadata on training that cannot be understood: {named}. "
+            "That counts as no opt-out."
+        )
+    return sentences

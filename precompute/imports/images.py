@@ -17,6 +17,7 @@ from core.presets import RECIPES, recipe_size
 from core.recipes import check_free, check_name, save_own, with_settings
 from precompute.imports.credits import read_credits, write_credits
 from precompute.imports.described import class_columns, described
+from precompute.imports.origin import write_origin
 from precompute.imports.selection import Selection
 from precompute.machinery.progress import Bar
 
@@ -36,6 +37,7 @@ def inspect_data(path: Path, selection: Selection) -> str:
             records,
             lambda loop: Bar(loop, "read", unit=" images"),
             selection.drop_duplicates,
+            selection.exclude_opted_out,
         )
     layout = f"layout: {source.layout}"
     columns = class_columns(summary, selection.classes)
@@ -72,7 +74,9 @@ def data_settings(
             size,
             lambda loop: Bar(loop, "import", unit=" images"),
             selection.drop_duplicates,
+            selection.exclude_opted_out,
         )
+    write_origin(made, path, source, selection, summary)
     columns = class_columns(summary, selection.classes)
     if selection.prompts is not None:
         columns = ("caption",)

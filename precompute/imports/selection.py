@@ -65,6 +65,7 @@ class Selection:
         prompts: Their texts, where a model is conditional on them.
         allow_outside: Whether tables may name files out of the folder.
         drop_duplicates: Whether an image whose pixels came before is left out.
+        exclude_opted_out: Whether an image whose file forbids training is left out.
         classes: Columns whose combination is the class; None for the usual one.
         credits: File that says whose they are.
     """
@@ -76,6 +77,7 @@ class Selection:
     prompts: Prompts | None = None
     allow_outside: bool = False
     drop_duplicates: bool = False
+    exclude_opted_out: bool = False
     classes: tuple[str, ...] | None = None
     credits: Path | None = None
 

@@ -13,7 +13,7 @@ from core.collection.publish import CollectionWriter
 from core.collection.schema import Sample, Shard, StoredAnswer, file_sha256
 from core.config import CollectionConfig
 from core.curvature.basis import eigenvectors, factor_eigenvalues
-from core.data.datasets import Dataset, load_credits
+from core.data.datasets import Dataset, load_credits, load_origin
 from core.engine.clip import GLYPHS_CLIP_PATH, clip_similarity, load_clip
 from core.explorer.resemblance import compared_with, of_images
 from core.files.images import png
@@ -165,6 +165,8 @@ def put_facts(writer, config, stage, costs, quality, calibration) -> None:
     writer.put_meta("damping", stage.damping)
     writer.put_meta("noise_calibration", calibration)
     writer.put_meta("credits", load_credits(config.data))
+    if origin := load_origin(config.data):  # the shipped collections keep their hash
+        writer.put_meta("origin", origin)
     writer.put_meta("captions", config.captions)
 
 

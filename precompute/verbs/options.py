@@ -180,3 +180,8 @@ def add_selection(group) -> None:
         action="store_true",
         help="use each image once: leave out those with the pixels of an earlier one",
     )
+    group.add_argument(
+        "--exclude-opted-out",
+        action="store_true",
+        help="leave out images whose files forbid training (XMP, Content Credentials)",
+    )

@@ -39,6 +39,7 @@ def selection(options: argparse.Namespace) -> "Selection":
         options.limit,
         allow_outside=options.allow_outside,
         drop_duplicates=options.drop_duplicates,
+        exclude_opted_out=options.exclude_opted_out,
         classes=options.classes and tuple(options.classes.split(",")),
         credits=getattr(options, "credits", None),
     )

@@ -47,7 +47,10 @@ def look(path: Path, selection: Selection | None = None) -> Found:
     text = inspect_data(path, selection)
     with opened(path) as inside:
         records = selection.records(find_source(inside, selection.allow_outside))
-        read = readable(records, Summary(dropped=selection.drop_duplicates))
+        summary = Summary(
+            dropped=selection.drop_duplicates, excluded=selection.exclude_opted_out
+        )
+        read = readable(records, summary)
         images = {r.facts.get("file", r.location): r.facts for r, _, _ in read}
     return Found(text, images)
 

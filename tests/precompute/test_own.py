@@ -137,7 +137,9 @@ def test_settings_are_kept_under_a_name(sets, tmp_path):
         named_config("none")
     with pytest.raises(LookupError, match="quick, small, cifar, latent"):
         make_own("other", path, "large", selection, [])
-    assert sorted(p.name for p in sets.iterdir()) == [made.data.path, "mine.json"]
+    origin = made.data.path.replace(".parquet", ".origin.json")
+    kept = [origin, made.data.path, "mine.json"]
+    assert sorted(path.name for path in sets.iterdir()) == kept
 
 
 def test_pictures_without_classes_make_a_model_without(sets, tmp_path):

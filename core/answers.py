@@ -158,7 +158,8 @@ class BandAnswers:
 
     Attributes:
         edges: Bounds of the B bands, B + 1 ascending timesteps.
-        example_ids: Shape (N,), in the collection's order.
+        example_ids: Shape (N,), in the collection's order. A stored answer has a part
+            of the images alone, those that pages show first.
         scores: Shape (B, N), float64.
         standard_errors: Shape (B, N), float64; NaN where there are none.
         values: What each band contributes to the measured value, shape (B,).

@@ -5,7 +5,8 @@ High noise levels decide structure, low ones detail.
 
 import streamlit as st
 
-from core.explorer.explorer import Explorer, Lens
+from core.explorer.explorer import Explorer, Lens, Query
+from core.explorer.stored_levels import BANDS
 from core.measurements import MEASUREMENTS
 from core.report import figures
 from pages.parts import (
@@ -24,19 +25,35 @@ from pages.parts.words import how_to_read, text
 MEASURED = ("loss", "elbo", "trajectory")
 
 
-def show_player(explorer: Explorer, chosen: panel.Chosen, lens: Lens) -> int | None:
-    """Show the image forming, and who helped; return the training image clicked."""
-    frames = waiting.result_of(
+@st.cache_data(max_entries=64, show_spinner=False)
+def stored_frames(
+    collection: str, query: str, _query: Query, _explorer: Explorer
+) -> list[dict] | None:
+    """Return the frames that came with a gallery image; keyed by values."""
+    forming = _explorer.stored_forming(_query, BANDS)
+    if forming is None:
+        return None
+    return player.frames(forming, _explorer.num_train_timesteps)
+
+
+def ask_frames(explorer: Explorer, query: Query) -> list[dict] | None:
+    """Return the image forming out of noise, None while it is computed."""
+    key = explorer.fingerprint, query.key
+    return stored_frames(*key, query, explorer) or waiting.result_of(
         "frames",
-        f"{explorer.fingerprint}/{chosen.query.key}/forming {lens_views.NUM_BANDS}",
+        f"{'/'.join(key)}/forming {BANDS}",
         lambda progress: player.frames(
-            explorer.forming(chosen.query, lens_views.NUM_BANDS, progress),
-            explorer.num_train_timesteps,
+            explorer.forming(query, BANDS, progress), explorer.num_train_timesteps
         ),
         height=420,
     )
+
+
+def show_player(explorer: Explorer, chosen: panel.Chosen, lens: Lens) -> int | None:
+    """Show the image forming, and who helped; return the training image clicked."""
+    frames = ask_frames(explorer, chosen.query)
     place, bands = st.container(), None
-    if explorer.computes:
+    if explorer.computes or explorer.stored_bands(chosen.query, lens, BANDS):
         bands = lens_views.ask_bands(explorer, chosen.query, lens, "bands", height=420)
     else:
         command = f"`python -m precompute build --collection {explorer.name}`"

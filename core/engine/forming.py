@@ -10,6 +10,7 @@ import torch
 from core.answers import Forming
 from core.measure.draws import keyed_generator
 from core.model.denoiser import Denoiser, to_pixels
+from core.model.patch_autoencoder import PatchAutoencoder
 from core.model.sampling import Subject
 
 
@@ -25,8 +26,7 @@ def forming(
         timesteps: The levels, shape (L,).
         seed: The collection's; one noise for all levels comes from it.
     """
-    generator = keyed_generator(seed, "forming")
-    noise = torch.randn(subject.x_0.shape, generator=generator).to(denoiser.device)
+    noise = _noise(subject.x_0, seed).to(denoiser.device)
     x_0, levels = subject.x_0.to(denoiser.device), torch.as_tensor(timesteps)
     noisy, expected = [], []
     for part in levels.to(denoiser.device).split(denoiser.most_at_once):
@@ -42,3 +42,32 @@ def forming(
     return Forming(
         np.asarray(timesteps), share, np.concatenate(noisy), np.concatenate(expected)
     )
+
+
+def _noise(x_0: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return the one noise of all levels and images, of the shape of an example."""
+    return torch.randn(x_0.shape, generator=keyed_generator(seed, "forming"))
+
+
+@torch.no_grad()
+def noise_images(
+    denoiser: Denoiser, x_0: torch.Tensor, seed: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return that noise and latents of zero, both decoded and unclipped, (C, H, W).
+
+    Of a linear autoencoder alone: there the noisy image is a mix of these two with the
+    clean one, as it was before a finisher. None for other autoencoders.
+
+    Args:
+        denoiser: The model.
+        x_0: Any clean example.
+        seed: The collection's.
+    """
+    noise = _noise(x_0, seed)
+    both = torch.stack([noise, torch.zeros_like(noise)]).to(denoiser.device)
+    if isinstance(denoiser.autoencoder, PatchAutoencoder):
+        both = denoiser.autoencoder.linear_decode(both)
+    elif denoiser.autoencoder is not None:
+        return None
+    decoded, ground = both.cpu().numpy()
+    return decoded, ground

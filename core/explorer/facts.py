@@ -21,6 +21,7 @@ from core.evidence.twins import Twin, find_twins, twins_folder
 from core.explorer import groups, layout
 from core.explorer.first_image import FirstImage, clearest_first, first_image
 from core.explorer.resemblance import Resemblance, resemblance
+from core.explorer.stored_levels import StoredLevels, levels_path, read_levels, recipe
 from core.files import grounds
 from core.files.images import open_image
 from core.lenses import Lens, lens_title, stored_key
@@ -172,6 +173,18 @@ class Facts:
         Those of another version of the program raise the ValueError of `core.config`.
         """
         return config_from_dict(self.provenance["settings"])
+
+    @cached_property
+    def stored_levels(self) -> StoredLevels | None:
+        """What is stored of the gallery over the noise levels, None where nothing is.
+
+        Settings of another version of the program made nothing that is known here.
+        """
+        root = self._collection.path.parent
+        with suppress(ValueError):
+            made_by = recipe(root, self.config)
+            return read_levels(levels_path(root, self.config), made_by)
+        return None
 
     def evidence_version(self) -> int:
         """Return a number that changes with the evidence, 0 where there is none."""

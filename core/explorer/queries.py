@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from core.answers import Query
+from core.answers import BandAnswers, Forming, Query
 from core.drawing import Drawing
 from core.explorer.facts import Facts
+from core.explorer.stored_levels import BANDS
 from core.files.images import decode_image, frames_note
 from core.labels import check_label
-from core.lenses import Lens, uses_steps
+from core.lenses import Lens, lens_notes, uses_steps
 from core.methods import METHODS
 
 
@@ -32,6 +33,33 @@ class Queries(Facts):
             {"sample_id": sample_id},
             drawing,
         )
+
+    def stored_bands(
+        self, query: Query, lens: Lens, num_bands: int = 8
+    ) -> BandAnswers | None:
+        """Return a gallery sample's stored scores over bands, if the lens has some.
+
+        They are of the training images that pages show first, not of all; the arguments
+        are those of `band_answers`.
+        """
+        sample = self._stored_level(query, num_bands)
+        if sample is None or lens.canonical() != Lens():
+            return None
+        return self.stored_levels.bands(sample, " ".join(lens_notes(lens)))
+
+    def stored_forming(self, query: Query, num_bands: int = 8) -> Forming | None:
+        """Return a gallery sample's stored `forming`, None where there is none."""
+        sample = self._stored_level(query, num_bands)
+        if sample is None:
+            return None
+        return self.stored_levels.forming(sample, query.pixels)
+
+    def _stored_level(self, query: Query, num_bands: int) -> int | None:
+        """Return the id of a gallery sample of which noise levels are stored."""
+        if query.kind != "gallery" or num_bands != BANDS or not self.stored_levels:
+            return None
+        sample = query.facts["sample_id"]
+        return sample if sample in self.stored_levels else None
 
     def query_from_example(self, example_id: int) -> Query:
         """Return a training image as a query.

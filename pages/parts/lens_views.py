@@ -11,6 +11,7 @@ import streamlit as st
 
 from core.explorer.explorer import Answer, BandAnswers, Explorer, Lens, Query
 from core.explorer.filters import Matches
+from core.explorer.stored_levels import BANDS
 from core.files import images
 from core.lenses import lens_title
 from core.report import comparison, figures, reading
@@ -18,7 +19,6 @@ from pages.parts import components, lens_meta, link, trust, waiting
 from pages.parts.words import column_name, heading, text
 
 STRIP = 6  # images in a strip
-NUM_BANDS = 8  # bands of noise levels, where an answer is divided over them
 CHART = {"displayModeBar": False}
 LEGEND = (
     "A bar is the score as a share of the strongest; a pale one is within noise, less "
@@ -70,18 +70,41 @@ def ask_all(
     return answers
 
 
+@st.cache_data(max_entries=128, show_spinner=False)
+def stored_bands(
+    collection: str, query: str, lens: Lens, _query: Query, _explorer: Explorer
+) -> BandAnswers | None:
+    """Return what came with a gallery image of its bands; keyed by values."""
+    return _explorer.stored_bands(_query, lens, BANDS)
+
+
 def ask_bands(
-    explorer: Explorer, query: Query, lens: Lens, slot: str, height: int
+    explorer: Explorer,
+    query: Query,
+    lens: Lens,
+    slot: str,
+    height: int,
+    example: int | None = None,
 ) -> BandAnswers | None:
     """Return an answer divided over bands of noise levels, None while it is made.
 
-    The slot and the height are those of `waiting.result_of`.
+    Args:
+        explorer: The collection.
+        query: The image.
+        lens: How to ask.
+        slot: As in `waiting.result_of`.
+        height: As there.
+        example: A training image that has to be among those answered; None where the
+            strongest are enough.
     """
     lens = lens.canonical()
+    stored = stored_bands(explorer.fingerprint, query.key, lens, query, explorer)
+    if stored is not None and (example is None or example in stored.example_ids):
+        return stored
     return waiting.result_of(
         slot,
-        f"{explorer.fingerprint}/{query.key}/{lens}/bands {NUM_BANDS}",
-        lambda progress: explorer.band_answers(query, lens, NUM_BANDS, progress),
+        f"{explorer.fingerprint}/{query.key}/{lens}/bands {BANDS}",
+        lambda progress: explorer.band_answers(query, lens, BANDS, progress),
         height,
     )
 
@@ -305,11 +328,11 @@ def show_pair_curve(
     # A stored answer may rest on fewer draws than what is asked now, here as elsewhere.
     lens = replace(lens, num_draws=Lens.num_draws)
     heading("When it matters", f"{lens_title(lens)}, over the noise levels")
-    bands = ask_bands(explorer, query, lens, "bands of details", height=260)
+    bands = ask_bands(explorer, query, lens, "bands of details", 260, example)
     if bands is None:
         return
     position = int(np.flatnonzero(bands.example_ids == example)[0])
-    size = len(bands.example_ids)
+    size = explorer.num_examples
     frame = comparison.band_curve(
         bands.edges,
         bands.scores[:, position] / size,

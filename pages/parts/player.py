@@ -10,12 +10,10 @@ import numpy as np
 
 from core.answers import BandAnswers, Forming
 from core.explorer.explorer import Explorer
+from core.explorer.stored_levels import ROWS, TOPS
 from core.files import images
 from core.report import comparison, figures, levels
 from pages.parts import components
-
-TOP = 5  # training images at each noise level
-ROWS = 8  # training images whose influence is drawn over the noise levels
 
 _mount = components.component("player")
 
@@ -56,9 +54,14 @@ def noisiest_first(bands: BandAnswers) -> BandAnswers:
     )
 
 
-def band_words(bands: BandAnswers, place: int) -> list[str]:
-    """Return an image's predicted change at every level, in words, with its error."""
-    size = len(bands.example_ids)
+def band_words(bands: BandAnswers, place: int, size: int) -> list[str]:
+    """Return an image's predicted change at every level, in words, with its error.
+
+    Args:
+        bands: The scores.
+        place: Of the image among theirs.
+        size: N, how many training images there are.
+    """
     scores, errors = bands.scores[:, place], bands.standard_errors[:, place]
     return figures.hover_numbers(scores / size, errors / size)
 
@@ -86,7 +89,7 @@ def show(
     if bands is not None:
         bands = noisiest_first(bands)
         sure = is_sure(bands)
-        tops = comparison.band_tops(bands.scores, TOP)
+        tops = comparison.band_tops(bands.scores, TOPS)
         strongest = comparison.strongest_over_bands(bands.scores, ROWS)
         ids = bands.example_ids
         wanted = np.unique(np.concatenate([tops.ravel(), strongest]))
@@ -109,7 +112,9 @@ def show(
                         "change": words,
                         "sure": bool(sure[band, place]),
                     }
-                    for band, words in enumerate(band_words(bands, int(place)))
+                    for band, words in enumerate(
+                        band_words(bands, int(place), explorer.num_examples)
+                    )
                 ],
             }
             for row, place in enumerate(strongest)

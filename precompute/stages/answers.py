@@ -5,6 +5,7 @@ the app does, so a stored answer is what a visitor would have waited for.
 """
 
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from core.lenses import Lens, stored_key, stored_lenses
 from core.scores.errors import answer_kind, question_kind
 from precompute.machinery.progress import Bar
 from precompute.machinery.workspace import load_tensors, save_tensors
+from precompute.stages.levels import store_levels
 
 
 def store_answers(
@@ -34,22 +36,30 @@ def store_answers(
         root: Folder of the published collections.
         name: Of the collection.
         work: Folder of unfinished work; None for `data/work`.
-        lenses: To answer; None for `core.lenses.stored_lenses`.
+        lenses: To answer; None for `core.lenses.stored_lenses`. Noise levels are
+            stored of the default one alone.
     """
-    explorer = open_explorer(name, root)
-    sampler = explorer.config.samples.sampler
-    lenses = stored_lenses(sampler) if lenses is None else list(lenses)
-    folder = (work or DATA_DIR / "work") / name / f"answers-{explorer.fingerprint[:12]}"
+    work = work or DATA_DIR / "work"
+    with closing(open_explorer(name, root)) as explorer:
+        sampler = explorer.config.samples.sampler
+        lenses = stored_lenses(sampler) if lenses is None else list(lenses)
+        answers = gallery_answers(explorer, lenses, work_folder(work, explorer))
+    if answers:
+        with CollectionWriter(root, name) as writer:
+            writer.put_all_of(find_collection(root, name))
+            for sample, lens, answer in answers:
+                writer.put_answer(sample, stored_key(lens), answer)
+            writer.publish()
+    with closing(open_explorer(name, root)) as explorer:
+        store_levels(explorer, root, work_folder(work, explorer))
+    return find_collection(root, name)
+
+
+def work_folder(work: Path, explorer: Explorer) -> Path:
+    """Return the folder of a collection's unfinished answers, made if need be."""
+    folder = work / explorer.name / f"answers-{explorer.fingerprint[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
-    answers = gallery_answers(explorer, lenses, folder)
-    explorer.close()
-    if not answers:
-        return find_collection(root, name)
-    with CollectionWriter(root, name) as writer:
-        writer.put_all_of(find_collection(root, name))
-        for sample, lens, answer in answers:
-            writer.put_answer(sample, stored_key(lens), answer)
-        return writer.publish()
+    return folder
 
 
 def gallery_answers(

@@ -1,9 +1,12 @@
 """The Timesteps page, driven as a visitor does, on a real tiny collection."""
 
 import numpy as np
+import streamlit as st
 
-from core.explorer.explorer import Lens, open_explorer
-from pages.parts import player
+from core.explorer.explorer import Explorer, Lens, open_explorer
+from pages.parts import player, waiting, warm_up
+from precompute.stages.answers import store_answers
+from tests.conftest import linked_copy
 from tests.pages.test_app import (  # noqa: F401  (a fixture among them)
     app_runs_first,
     open_app,
@@ -49,6 +52,44 @@ def test_the_player_gets_every_level_once_the_noisiest_first(
         np.testing.assert_allclose(heights**2, expected, atol=2e-3)
         sure = np.abs(bands.scores) >= 2 * bands.standard_errors
         assert [bar["sure"] for bar in row["bars"]] == sure[::-1, place].tolist()
+
+
+def test_what_is_stored_is_shown_without_the_model(
+    tiny_collection, tmp_path, monkeypatch
+):
+    """The same images and bars as computed, in the first run and without a job."""
+    mounted, mount = [], player._mount
+
+    def watched(**arguments):
+        mounted.append(arguments["data"])
+        return mount(**arguments)
+
+    def refuse(*_):
+        raise AssertionError("the model was asked for")
+
+    monkeypatch.setattr(player, "_mount", watched)
+    wait_for_jobs(open_app(tiny_collection, monkeypatch, PAGE, sample="0"))
+    root = linked_copy(tiny_collection, tmp_path)
+    store_answers(root, "glyphs", tmp_path / "work", [])
+    monkeypatch.setattr(Explorer, "engine", property(refuse))
+    monkeypatch.setattr(warm_up, "wake_soon", lambda explorer: None)
+    waiting.job_queue.clear()
+    st.cache_data.clear()
+    computed, mounted[:] = mounted[-1], []
+    app = open_app(root, monkeypatch, PAGE, sample="0")
+    assert not app.exception and not app.session_state.jobs
+    (stored,) = mounted[-1:]
+    for before, now in zip(computed["frames"], stored["frames"], strict=True):
+        for name in ("stage", "words", "noise", "tops"):
+            assert before[name] == now[name]
+        assert now["noisy"].startswith("data:") and now["expected"].startswith("data:")
+    assert stored["pictures"].keys() == computed["pictures"].keys()
+    assert stored["rows"] == computed["rows"]
+    # Details of an image that stands in it wait for nothing, either.
+    app.session_state["detail"] = stored["rows"][0]["id"]
+    app.run()
+    assert not app.exception and not app.session_state.jobs
+    assert len(app.get("plotly_chart")) == 1
 
 
 def test_the_curve_comes_when_it_is_opened(tiny_collection, monkeypatch):

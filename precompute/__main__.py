@@ -21,12 +21,12 @@ from precompute.verbs.settings import root_of
 NAMES = ("train", "curvature", "samples", "gradients", "fidelity", "build", "plan")
 NAMES += ("retrain", "evidence", "inspect-data", "import-model", "clip", "methods")
 NAMES += ("answers", "errors", "sheet", "site", "attribute", "unroll")
-NAMES += ("smoothness",)
+NAMES += ("smoothness", "summary")
 VERBS = {
     name: import_module(f"precompute.verbs.{name.replace('-', '_')}") for name in NAMES
 }
 # What looks or prints; the others make something that somebody may wait for.
-QUICK = ("attribute", "inspect-data", "plan", "sheet", "site")
+QUICK = ("attribute", "inspect-data", "plan", "sheet", "site", "summary")
 
 
 def parser() -> Parser:

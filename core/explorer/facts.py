@@ -152,6 +152,21 @@ class Facts:
         return list(self._credits["lines"].values())
 
     @property
+    def credit_changes(self) -> str:
+        """What was changed of the art, in a sentence; "" where nothing is recorded."""
+        return self._credits["changes"]
+
+    @cached_property
+    def origin(self) -> dict:
+        """Where a user's images came from and what was left out of them.
+
+        As `precompute.imports.origin` writes it; empty where it was not recorded.
+        """
+        with suppress(LookupError):
+            return self._collection.meta("origin")
+        return {}
+
+    @property
     def credit_column(self) -> str | None:
         """The label column that says whose art an image is; None: all are alike."""
         return self._credits["column"]

@@ -125,6 +125,7 @@ OPTIONS = {
     "sheet": ROOT,
     "site": ROOT,
     "smoothness": ("--work",),
+    "summary": ROOT,
     "unroll": ROOT_AND_WORK,
 }
 
@@ -156,6 +157,7 @@ def test_commands_left_what_readme_promises(ran):
     assert len(pd.read_csv(place / "fidelity.csv")) > 5
     assert Image.open(place / "sheet.webp").width > 100
     assert (place / "site" / "index.html").is_file()
+    assert "# What " in (place / "summary.md").read_text()
     written = set(pd.read_parquet(place / "bench.parquet")["name"])
     assert "ekfac" in written and "mine" not in written  # it was forgotten before
     for kind in ("trak", "datainf"):

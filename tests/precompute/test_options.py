@@ -83,6 +83,7 @@ OWN = {
     ("site", "--out"): (["nowhere/x"], []),
     ("fidelity", "--out"): (["x.txt", "nowhere/x.csv"], []),
     ("clip", "--out"): (["nowhere/x.safetensors", "."], []),
+    ("summary", "--out"): (["nowhere/x.md", "."], []),
     ("attribute", "--out"): (["nowhere/x.csv", "."], []),
 }
 # A folder that is not there is made, or has nothing in it; texts can be anything; a

@@ -179,6 +179,7 @@ def test_every_preset_from_a_folder_per_class_to_answers(
 
     explorer = open_explorer("toy", where[1])
     assert list(explorer.classes.columns) == ["label"]
+    assert explorer.origin["chosen"] == {"at most": "6"}
     used = {value for (value,) in explorer.classes.to_numpy()}
     assert used == set(table["label"])
     if recipe == "cifar":

@@ -62,11 +62,13 @@ def check_data_options(options: argparse.Namespace) -> None:
     """
     if getattr(options, "data", None) is not None:
         return
-    for name in ("classes", "credits", "split", "keep", "index", "limit"):
+    names = ("classes", "credits", "split", "keep", "index", "limit")
+    for name in (*names, "drop_duplicates", "exclude_opted_out"):
         if getattr(options, name, None):
+            option = name.replace("_", "-")
             raise ValueError(
-                f"`--{name}` is about the images that --data PATH names, and there is "
-                "no --data. Give it, or omit both."
+                f"`--{option}` is about the images that --data PATH names, and there "
+                "is no --data. Give it, or omit both."
             )
 
 

@@ -5,7 +5,7 @@ import pytest
 from core.data.datasets import load_dataset, load_origin
 from precompute.__main__ import parser
 from precompute.imports.images import make_own
-from precompute.verbs.settings import selection
+from precompute.verbs.settings import check_data_options, selection
 from tests.kinds.opt_outs import some_opt_out
 
 
@@ -42,3 +42,11 @@ def test_images_that_forbid_training_are_left_out_on_request(
         "unclear": 1,
     }
     assert make_own("mine", root, "small", chosen, [], True) == made
+
+
+@pytest.mark.parametrize("option", ["--exclude-opted-out", "--drop-duplicates"])
+def test_an_option_that_would_leave_nothing_out_is_refused(option):
+    """Or somebody would take the images of a finished set for checked."""
+    words = ["build", "--collection", "mine", option]
+    with pytest.raises(ValueError, match=f"`{option}` is about the images that --data"):
+        check_data_options(parser().parse_args(words))

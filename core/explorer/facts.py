@@ -28,6 +28,7 @@ from core.lenses import Lens, lens_title, stored_key
 from core.methods import METHODS
 from core.scores.error_files import StoredErrors
 
+LICENCES = ("license", "licence")  # what a column of them is called
 GROUNDS = 64  # training images that are asked for their ground
 
 
@@ -150,6 +151,12 @@ class Facts:
     def credits(self) -> list[str]:
         """All credit lines of the art."""
         return list(self._credits["lines"].values())
+
+    @property
+    def licence_column(self) -> str | None:
+        """The column that holds a licence for each image, None if there is none."""
+        table = self.examples.table
+        return next((name for name in LICENCES if name in table), None)
 
     @property
     def credit_changes(self) -> str:

@@ -14,6 +14,7 @@ from core.explorer.explorer import Explorer
 from core.files import images
 from core.files.texts import one_line, shortened
 from core.report import reading
+from core.report.ingredients import png_info
 from core.report.report import first_sentence
 
 SIZE = (1200, 630)
@@ -25,7 +26,7 @@ COLUMNS, TILE, GAP = 4, 150, 29  # the top influences, in two rows
 
 
 def card(explorer: Explorer, query: Query, answer: Answer, font: Path) -> bytes:
-    """Return the card of an answer as a PNG file.
+    """Return the card of an answer as a PNG file, its ingredients inside as XMP.
 
     Args:
         explorer: The collection.
@@ -71,7 +72,8 @@ def card(explorer: Explorer, query: Query, answer: Answer, font: Path) -> bytes:
         2,
     )
     file = io.BytesIO()
-    image.save(file, "PNG", optimize=True)
+    info = png_info(explorer, query, answer)
+    image.save(file, "PNG", optimize=True, pnginfo=info)
     return file.getvalue()
 
 

@@ -14,7 +14,6 @@ from core.files.texts import count_of, shortened
 from core.presets import COLLECTIONS
 
 MOST_ROWS = 20  # of a table; more are counted
-LICENCES = ("license", "licence")  # columns that hold one for each image
 NOTICE = "data/NOTICE.md"  # beside the program, for the sets that it ships
 
 
@@ -91,10 +90,8 @@ def _credits(explorer: Explorer) -> list[str]:
     table = explorer.examples.table
     lines = Counter(explorer.credit(int(example)) for example in table.index)
     parts = _table("credit", pd.Series(lines).sort_values(ascending=False))
-    for column in LICENCES:
-        if column in table:
-            parts += _table(column, table[column].value_counts())
-            break
+    if column := explorer.licence_column:
+        parts += _table(column, table[column].value_counts())
     else:
         parts.append("No licence is recorded for each image.")
     return parts

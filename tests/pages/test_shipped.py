@@ -62,6 +62,20 @@ def test_the_gallery_is_answered_without_the_model(glyphs):
     assert fresh._engine is None
 
 
+def test_the_gallery_forms_without_the_model():
+    """The noise levels of every sample are stored, by the present laws of errors."""
+    fresh = open_explorer("glyphs")
+    for sample in fresh.gallery.index:
+        query = fresh.query_from_gallery(int(sample))
+        bands, forming = fresh.stored_bands(query, Lens()), fresh.stored_forming(query)
+        assert bands.scores.shape == bands.standard_errors.shape
+        assert forming.noisy.shape == forming.expected.shape
+        # The level with the least noise is nearly the image itself.
+        off = np.abs(forming.expected[-1].astype(float) - query.pixels).mean()
+        assert off < 20
+    assert fresh._engine is None
+
+
 @pytest.mark.parametrize("name", ["glyphs", "fashion2"])
 def test_the_ten_images_shown_have_errors_that_were_found_to_hold(name):
     """As large as repeats are: an eighth of the score and more, not a thirtieth.

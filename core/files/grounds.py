@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 import numpy as np
 from PIL import Image
-from scipy import ndimage
 
 NEAR = 24  # of 255 in any channel: still the same ground
 UNIFORM = 0.85  # share of the edge that has to be near one colour
@@ -59,6 +58,8 @@ def on_ground(pixels: np.ndarray, old: Colour, colour: Colour) -> np.ndarray:
     Returns:
         uint8, same shape.
     """
+    from scipy import ndimage  # slow to load, and no image of a gallery needs it
+
     distance = np.abs(pixels.astype(np.int16) - np.array(old, np.int16)).max(-1)
     pieces, _ = ndimage.label(distance <= NEAR)
     edge = np.concatenate([pieces[0], pieces[-1], pieces[:, 0], pieces[:, -1]])

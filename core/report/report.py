@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from core.answers import Answer, Query
 from core.evidence.trust import size_note
@@ -76,6 +75,9 @@ def html_report(
 
 def template(name: str):
     """Return a page to fill; what is put into it is escaped."""
+    # A page shows the button that makes a report long before anybody wants one.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -171,7 +171,8 @@ with chosen.content:
         clicked = lens_views.show_members(
             explorer, answer, group.members, group_views.SHOWN, "members"
         )
-    mattered.show(explorer, group, answer.lens)
+    if left_out is not None:
+        mattered.show(explorer, group, answer.lens)
     share.offer(explorer, chosen.query, [answer], left_out)
     lens_views.show_chosen_detail(explorer, chosen.query, [answer], clicked)
 warm_up.wake_soon(explorer)

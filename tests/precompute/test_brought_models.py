@@ -24,6 +24,7 @@ from tests.precompute.test_evidence_pipeline import (  # noqa: F401  (a fixture)
     MEASURED,
     NUM_SUBSETS,
     made,
+    workplace,
 )
 
 CONFIG = collection_config("glyphs", "tiny")
@@ -31,10 +32,10 @@ KEY = ["subset", "sample_id", "measurement", "low"]
 
 
 @pytest.fixture
-def lab(made, tiny_collection, tmp_path):  # noqa: F811
+def lab(made, tiny_collection, workplace, tmp_path):  # noqa: F811
     """Return collections without evidence, work without models, and the lab's files."""
     root = linked_copy(tiny_collection, tmp_path)
-    work, ours = tmp_path / "work", retrain_folder(CONFIG, tiny_collection / "work")
+    work, ours = tmp_path / "work", retrain_folder(CONFIG, workplace)
     ignored = shutil.ignore_patterns("retrain-*")
     shutil.copytree(tiny_collection / "work", work, ignore=ignored)
     models = tmp_path / "theirs"

@@ -61,10 +61,17 @@ LATE = {"removal", "groups", "own-group"}
 
 
 @pytest.fixture(scope="module")
-def made(tiny_collection, tmp_path_factory):
+def workplace(tiny_collection, tmp_path_factory) -> Path:
+    """Return a folder of unfinished work of one's own, with no retrained model yet."""
+    work = tmp_path_factory.mktemp("workplace") / "work"
+    ignored = shutil.ignore_patterns("retrain-*")
+    return shutil.copytree(tiny_collection / "work", work, ignore=ignored)
+
+
+@pytest.fixture(scope="module")
+def made(tiny_collection, workplace, tmp_path_factory):
     """Return the evidence after each of two rounds of retraining."""
-    config = collection_config("glyphs", "tiny")
-    work = tiny_collection / "work"
+    config, work = collection_config("glyphs", "tiny"), workplace
     root = linked_copy(tiny_collection, tmp_path_factory.mktemp("retrained"))
     dataset, folder = load_dataset(config.data), retrain_folder(config, work)
 
@@ -113,13 +120,12 @@ def test_the_same_draws_measure_every_model(made):
 
 
 @pytest.fixture
-def first_round(made, tiny_collection, tmp_path):
+def first_round(made, tiny_collection, workplace, tmp_path):
     """Return a folder with the evidence of the first round, and what adds to it."""
     config = collection_config("glyphs", "tiny")
     root = linked_copy(tiny_collection, tmp_path)
     write_evidence(evidence_folder(root, config), made[0])
-    work = tiny_collection / "work"
-    return root, partial(make_evidence, config, root, work, add=True)
+    return root, partial(make_evidence, config, root, workplace, add=True)
 
 
 def test_models_added_to_evidence_are_those_measured_at_once(made, first_round):
@@ -270,9 +276,9 @@ def test_groups_alone_are_evidence(made, tiny_collection, tmp_path):
     """Without any random half their table is made, and nothing is scored for halves."""
     config = collection_config("glyphs", "tiny")
     root, work = linked_copy(tiny_collection, tmp_path), tmp_path / "work"
-    shutil.copytree(tiny_collection / "work", work)
+    ignored = shutil.ignore_patterns("retrain-*")
+    shutil.copytree(tiny_collection / "work", work, ignore=ignored)
     folder = retrain_folder(config, work)
-    shutil.rmtree(folder)
     dataset = load_dataset(config.data)
     jobs = group_jobs(config, CONTROLS, GROUPS, dataset, folder)
     retrain_jobs(config, dataset, jobs)

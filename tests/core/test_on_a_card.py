@@ -125,7 +125,16 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+SLOW = {"log-probability"}  # hundreds of passes, each checked on the card: long
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name in SLOW else ())
+        for name in QUESTIONS
+    ],
+)
 def test_whatever_is_asked_is_as_on_the_cpu(on_cpu, on_card, name):
     """Drawing, values, steps, bands, the forming image, its inversion, sums' errors."""
     expected = asked_by(on_cpu, QUESTIONS[name])

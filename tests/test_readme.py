@@ -277,6 +277,21 @@ def test_speed_of_the_index_is_what_was_measured():
         assert row[1:] == [*map(str, speeds), f"{found['1']['of_copy']:.2f}"]
 
 
+def test_sizes_by_the_exact_curvature_are_what_was_measured():
+    found = {
+        (f"{row['steps']:,}", row["curvature"], row["removed"]): row
+        for row in result("sizes")["rows"]
+        if row["damping"] == 0.001
+    }
+    rows = rows_after("tests", "| steps | curvature | 2% removed |")
+    assert len(rows) == 8
+    for steps, curvature, *cells in rows:
+        for removed, cell in zip((0.02, 0.1, 0.5), cells, strict=True):
+            one = found[steps, curvature, removed]
+            size = f"{one['slope']:.2f} ± {one['slope_error']:.2f}"
+            assert cell == f"{size}; {one['lds']:.2f}"
+
+
 def test_errors_are_what_was_measured():
     found = result("errors-fashion2")
     kinds = [*found["kinds"].values(), *result("errors-glyphs")["kinds"].values()]

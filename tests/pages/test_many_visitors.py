@@ -170,8 +170,19 @@ def test_details_over_timesteps_come_to_an_end(server, tiny_explorer, picture):
     visitor.close()
 
 
-def test_a_closed_tab_stops_its_question(server):
+@pytest.fixture
+def impatient(tiny_collection, tmp_path, monkeypatch):
+    """Run the app so that it gives up sooner than a fast machine draws LONG."""
+    said = "from core.explorer import jobs\njobs.PATIENCE = 0.5\n"
+    (tmp_path / "sitecustomize.py").write_text(said)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    with running_app(tiny_collection) as server:
+        yield server
+
+
+def test_a_closed_tab_stops_its_question(impatient):
     """The next one need not wait for what nobody can see any more."""
+    server = impatient
     gone, next_one = Visitor(server.address), Visitor(server.address)
     gone.open(LONG.replace("seed=7", "seed=8"))
     assert gone.wait_until(lambda page: "Drawing" in " ".join(page.said), PATIENCE)

@@ -39,8 +39,9 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
     `before` is the cost in the model that saw every image, `change` how much more it is
     in the one of the same seed without the group. Training without it was shorter, too,
     so the `controls` count: how many models were trained without a random group of the
-    size. `random` is the mean of their changes, `measured` the change beyond it;
-    without any control that is NaN, and `measured` the change itself.
+    size. `random` is the mean of their changes, `chance` the largest, `measured` the
+    change beyond the mean; without any control the two are NaN, and `measured` the
+    change itself.
 
     Empty where no group was left out, or the model with every image is not measured
     yet.
@@ -53,7 +54,7 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
         return pd.DataFrame()
     before = costs[costs["method"] == NOTHING].groupby("sample_id")["value"].mean()
     chance = costs[costs["method"] == RANDOM].groupby(["fraction", "sample_id"])
-    chance = chance["value"].agg(["mean", "count"])
+    chance = chance["value"].agg(["mean", "max", "count"])
     rows = costs[costs["method"].isin(names)]
     control = rows["fraction"].map(control_share)
     places = pd.MultiIndex.from_arrays([control, rows["sample_id"]])
@@ -67,33 +68,11 @@ def group_changes(evidence: Evidence, measurement: str) -> pd.DataFrame:
         "before": own,
         "change": change,
         "random": random,
+        "chance": control["max"].to_numpy() - own,
         "measured": np.where(np.isnan(random), change, change - random),
         "controls": control["count"].fillna(0).to_numpy(int),
     })
     return table.sort_values(["group", "sample_id"]).set_index(["group", "sample_id"])
-
-
-def beyond_random(evidence: Evidence, name: str, measurement: str) -> pd.DataFrame:
-    """Return what leaving out one group did to each sample, against chance at its most.
-
-    Returns:
-        Indexed by `sample_id`: `before`, the cost in the model that saw every image;
-        `change`, how much more it is without the group; `chance`, the largest change
-        after a random removal of the size, NaN without any.
-    """
-    costs = evidence.measured.query(
-        "kind == 'removed' and measurement == @measurement and low == -1"
-    )
-    own = costs[costs["method"] == name]
-    before = costs[costs["method"] == NOTHING].groupby("sample_id")["value"].mean()
-    size = control_share(own["fraction"].iloc[0]) if len(own) else np.nan
-    random = costs[(costs["method"] == RANDOM) & (costs["fraction"] == size)]
-    table = pd.DataFrame({
-        "before": before,
-        "change": own.groupby("sample_id")["value"].mean() - before,
-        "chance": random.groupby("sample_id")["value"].max() - before,
-    })
-    return table.dropna(subset=["change"])
 
 
 def by_sample(rows: pd.DataFrame) -> list[np.ndarray]:

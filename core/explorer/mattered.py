@@ -12,8 +12,6 @@ import pandas as pd
 
 from core.collection.schema import StoredAnswer
 from core.evidence.evaluation import predicted_changes
-from core.evidence.groups import beyond_random
-from core.evidence.stored import Evidence
 from core.explorer.groups import random_members, share_below
 
 
@@ -21,7 +19,7 @@ def where_it_mattered(
     answers: Mapping[int, StoredAnswer],
     members: np.ndarray,
     seed: int,
-    measured: tuple[Evidence, str, str] | None = None,
+    changes: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return what removing a group does to each image of a gallery, the most first.
 
@@ -29,14 +27,14 @@ def where_it_mattered(
         answers: By sample, of a measurement of influence.
         members: Who is in the group, bool, shape (N,).
         seed: Of the random groups, the collection's.
-        measured: Evidence, the group's name there and the measurement, where models
-            were trained without it.
+        changes: What models without the group measured, indexed by `sample_id`, with
+            the columns `before`, `change` and `chance` of `group_changes`.
 
     Returns:
         Columns `sample_id`; `cost` in the full model; `predicted`, the change beyond
         that of an average group of the size; `below`, the share of random groups with a
-        smaller one; `before`, `change` and `chance` as `beyond_random` has them, NaN
-        where nothing was measured. Ordered by the share of the cost that was measured,
+        smaller one; `before`, `change` and `chance` as given, NaN where nothing was
+        measured. Ordered by the share of the cost that was measured,
         or is predicted.
     """
     samples = sorted(answers)
@@ -50,10 +48,10 @@ def where_it_mattered(
         "predicted": change[:, 0] - average,
         "below": [share_below(row[0], row[1:]) for row in change],
     })
-    columns = pd.DataFrame(columns=["before", "change", "chance"], dtype=float)
-    if measured is not None:
-        columns = beyond_random(*measured)
-    table = table.join(columns, on="sample_id")
+    columns = ["before", "change", "chance"]
+    if changes is None:
+        changes = pd.DataFrame(columns=columns, dtype=float)
+    table = table.join(changes[columns], on="sample_id")
     share = table["change"] / table["before"]
     if share.isna().any():
         share = table["predicted"] / table["cost"]

@@ -268,6 +268,15 @@ def twins_words(
     )
 
 
+def stands_out(table: pd.DataFrame) -> pd.Series:
+    """Return for which images a measured change is more than random removals made.
+
+    Args:
+        table: Rows that were measured, of `core.explorer.mattered.where_it_mattered`.
+    """
+    return table["change"] > table["chance"].fillna(0).clip(lower=0)
+
+
 def mattered_words(table: pd.DataFrame, whose: str, measurement: str) -> str:
     """Return in how many generated images a group mattered, in two sentences at most.
 
@@ -286,7 +295,7 @@ def mattered_words(table: pd.DataFrame, whose: str, measurement: str) -> str:
     known = table.dropna(subset=["change"])
     if known.empty:
         return predicted
-    raised = known["change"] > known["chance"].fillna(0).clip(lower=0)
+    raised = stands_out(known)
     than = " by more than any random removal of the size did"
     if known["chance"].isna().all():
         than = ""

@@ -4,13 +4,18 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from core.evidence.left_out import group_members
 from core.explorer.explorer import Explorer, Lens
 from core.explorer.mattered import where_it_mattered
 from core.files import images
 from core.files.texts import file_name, safe_csv
-from core.report.left_out import FEW, cost_words, growth, mattered_words
-from pages.parts import components, link, trust
+from core.report.left_out import (
+    FEW,
+    cost_words,
+    growth,
+    mattered_words,
+    stands_out,
+)
+from pages.parts import components, link, retrained, trust
 from pages.parts.group_picker import Group
 from pages.parts.words import heading, text
 
@@ -66,10 +71,11 @@ def _table(
     if not answers:
         return None
     evidence, measured = trust.find_evidence(_explorer).evidence, None
-    names = () if evidence is None else evidence.groups["group"].unique()
-    for name in names:
-        if np.array_equal(group_members(name, _explorer.examples.table), members):
-            measured = evidence, name, lens.measurement
+    if evidence is not None:
+        key = collection, version, lens.measurement
+        changes = retrained.changes_of(*key, evidence)
+        name = retrained.group_of(members, changes, _explorer)
+        measured = None if name is None else changes.loc[name]
     seed = int(_explorer.provenance["settings"]["seed"])
     return where_it_mattered(answers, members, seed, measured)
 
@@ -82,12 +88,13 @@ def _strip(explorer: Explorer, rows: pd.DataFrame, measurement: str) -> dict:
         if measured
         else rows["predicted"] / rows["cost"]
     )
+    clear = stands_out(rows) if measured else rows["below"] > 1 - FEW
     most, pngs = max(share.abs().max(), 1e-12), explorer.gallery_pngs()
     tiles = []
-    for place, (row, own) in enumerate(zip(rows.itertuples(), share, strict=True)):
+    each = zip(rows.itertuples(), share, clear, strict=True)
+    for place, (row, own, sure) in enumerate(each):
         before = row.before if measured else row.cost
         change = row.change if measured else row.predicted
-        clear = change > row.chance if measured else row.below > 1 - FEW
         words = f"{cost_words(measurement)} {growth(before, change)}"
         if not measured:
             words = f"predicted: {words}"
@@ -98,7 +105,7 @@ def _strip(explorer: Explorer, rows: pd.DataFrame, measurement: str) -> dict:
             "alt": f"{explorer.query_from_gallery(sample).description}: {words}",
             "rank": str(place + 1),
             "strength": float(abs(own) / most),
-            "sure": bool(clear),
+            "sure": bool(sure),
             "lines": [words],
         })
     return {"title": "Needed most", "tone": "for", "empty": "", "tiles": tiles}

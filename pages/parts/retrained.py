@@ -52,22 +52,29 @@ def find(
     if lens.timesteps or lens.region:
         return None
     sample = query.facts["sample_id"]
-    changes = _changes(
+    changes = changes_of(
         explorer.fingerprint, explorer.evidence_version(), lens.measurement, evidence
     )
-    for name in changes.index.unique("group") if len(changes) else ():
-        if (name, sample) not in changes.index:
-            continue
-        members = group_members(name, explorer.examples.table)
-        if np.array_equal(members, group.members):
-            return _of_sample(evidence, name, sample, group, changes)
+    name = group_of(group.members, changes, explorer)
+    if name is not None and (name, sample) in changes.index:
+        return _of_sample(evidence, name, sample, group, changes)
     return None
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def _changes(collection: str, version: int, measurement: str, _evidence: Evidence):
+def changes_of(collection: str, version: int, measurement: str, _evidence: Evidence):
     """Return the measured changes of all groups; keyed by values."""
     return group_changes(_evidence, measurement)
+
+
+def group_of(
+    members: np.ndarray, changes: pd.DataFrame, explorer: Explorer
+) -> str | None:
+    """Return which group of `changes_of` some images are, None for none of them."""
+    for name in changes.index.unique("group") if len(changes) else ():
+        if np.array_equal(group_members(name, explorer.examples.table), members):
+            return name
+    return None
 
 
 def _of_sample(evidence, name, sample, group, changes) -> Retrained:

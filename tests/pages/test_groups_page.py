@@ -286,7 +286,7 @@ def test_the_question_turned_around_is_answered_for_the_gallery(
     group = f"value:subgroup:{kind}"
     app = open_groups(tested_collection, monkeypatch, group=group)
     members = (explorer.examples.table["subgroup"] == kind).to_numpy()
-    measured = explorer.evidence(), f"subgroup={kind}", "loss"
+    measured = group_changes(explorer.evidence(), "loss").loc[f"subgroup={kind}"]
     answers = explorer.gallery_answers(Lens())
     table = where_it_mattered(answers, members, 0, measured)
     whose = group_picker.display(kind)

@@ -4,13 +4,6 @@
 const SIZES = [["Fine", 0.025], ["Medium", 0.06], ["Broad", 0.14]];  // of the side
 const PIXELS = 512;  // the side of what is drawn and sent
 
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  node.className = className;
-  if (text) node.textContent = text;
-  return node;
-}
-
 function button(className, text, act) {
   const node = element("button", className, text);
   node.type = "button";

@@ -22,7 +22,7 @@ def component(name: str):
     return st.components.v2.component(
         f"afterimage_{name}",
         css=(HERE / f"{name}.css").read_text(),
-        js=(HERE / f"{name}.js").read_text(),
+        js="".join((HERE / f"{one}.js").read_text() for one in ("element", name)),
     )
 
 

@@ -1,13 +1,6 @@
 // A table of coloured cells or pictures, with one before a row where it has one.
 // All text comes as data and is set as text, never as HTML.
 
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  node.className = className;
-  if (text !== undefined && text !== null) node.textContent = text;
-  return node;
-}
-
 function cell(data) {
   if (data.src) {
     const node = element("td", "pictured");

@@ -3,13 +3,6 @@
 
 const SECOND_A_LEVEL = 1200;  // milliseconds that a level stays
 
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  node.className = className;
-  if (text) node.textContent = text;
-  return node;
-}
-
 function image(src, className = "") {
   const node = element("img", className);
   node.src = src;

@@ -1,13 +1,6 @@
 // A table whose rows sort by a click on a heading and are chosen by a click. All text
 // comes as data and is set as text, never as HTML.
 
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  node.className = className;
-  if (text) node.textContent = text;
-  return node;
-}
-
 function line(data, chosen, pick) {
   const row = element("tr", data.id === chosen ? "chosen" : "");
   row.onclick = () => pick(data.id);

@@ -1,12 +1,6 @@
 // The picture asked about; a rectangle dragged over it asks about that part only.
 // A finger scrolls the page as ever: the sliders below do the same for it.
 
-function element(tag, className) {
-  const node = document.createElement(tag);
-  node.className = className;
-  return node;
-}
-
 function place(node, box, size) {
   const [x0, y0, x1, y1] = box;
   node.style.left = `${(100 * x0) / size[0]}%`;

@@ -1,12 +1,5 @@
 // Rows of clickable pictures. All text comes as data and is set as text, never as HTML.
 
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  node.className = className;
-  if (text) node.textContent = text;
-  return node;
-}
-
 // A rank, and a bar as long as the score is strong.
 function strength(data) {
   const line = element("span", data.sure ? "strength" : "strength unsure");

@@ -236,6 +236,12 @@ class CollectionConfig:
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    def answers_fingerprint(self) -> str:
+        """Return the fingerprint of all that decides the gallery's answers."""
+        return self.fingerprint(
+            "data", "model", "train", "curvature", "gradients", "samples"
+        )
+
     def shipped_weights_path(self) -> Path:
         """Return where the denoiser made with these settings lies if it ships."""
         fingerprint = self.fingerprint("data", "model", "train")

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+GUIDANCE = 2.0  # of a new image, where nobody says another
+
 
 @dataclass(frozen=True)
 class Drawing:

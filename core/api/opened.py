@@ -10,13 +10,11 @@ from PIL import Image
 
 from core.answers import Query
 from core.api.asked import Asked
-from core.drawing import Drawing
+from core.drawing import GUIDANCE, Drawing
 from core.explorer.explorer import Explorer, open_explorer
 from core.files.images import png
 from core.labels import label_of
 from core.lenses import Lens
-
-GUIDANCE = 2.0  # of a new image, as the command line has it
 
 
 def open_collection(name: str, folder: str | Path | None = None) -> "Opened":

@@ -42,8 +42,7 @@ UNREADABLE = (
 
 def levels_path(root: Path, config: CollectionConfig) -> Path:
     """Return where the file lies, beside the collection's."""
-    stages = ("data", "model", "train", "curvature", "gradients", "samples")
-    return root / f"{config.name}-timesteps-{config.fingerprint(*stages)}.npz"
+    return root / f"{config.name}-timesteps-{config.answers_fingerprint()}.npz"
 
 
 def recipe(root: Path, config: CollectionConfig) -> str:

@@ -21,8 +21,7 @@ from core.scores.errors import Asked, ErrorModel, Law, answer_kind, question_kin
 
 def errors_path(root: Path, config: CollectionConfig) -> Path:
     """Return where the laws lie, beside the collection's file."""
-    stages = ("data", "model", "train", "curvature", "gradients", "samples")
-    return root / f"{config.name}-errors-{config.fingerprint(*stages)}.json"
+    return root / f"{config.name}-errors-{config.answers_fingerprint()}.json"
 
 
 def write_model(path: Path, model: ErrorModel) -> None:

@@ -79,8 +79,7 @@ def training_errors(fold_scores: np.ndarray, spread: np.ndarray) -> np.ndarray:
 
 def training_errors_path(root: Path, config: CollectionConfig) -> Path:
     """Return where the training draws' errors lie, beside the collection's file."""
-    stages = ("data", "model", "train", "curvature", "gradients", "samples")
-    fingerprint = config.fingerprint(*stages)
+    fingerprint = config.answers_fingerprint()
     return root / f"{config.name}-training-errors-{fingerprint}.safetensors"
 
 

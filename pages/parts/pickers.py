@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from core import drawing
 from core.config import SAMPLERS
 from core.explorer import groups
 from core.explorer import named as names
@@ -149,7 +150,7 @@ def pick_by_seed(explorer: Explorer, view: dict[str, str]) -> None:
         guidance = st.slider(
             "Guidance",
             *GUIDANCE,
-            setting(view, "guidance", GUIDANCE, 2.0),
+            setting(view, "guidance", GUIDANCE, drawing.GUIDANCE),
             0.5,
             help="How strictly the class is followed",
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.checks import RULES
 from core.config import SampleConfig
-from core.drawing import Drawing
+from core.drawing import GUIDANCE, Drawing
 from core.labels import label_of
 from core.lenses import (
     Lens,
@@ -53,7 +53,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--steps", type=valued(Whole(1)), default=50, help="sampling steps"
     )
     made.add_argument(
-        "--guidance", type=valued(Number(0, 100), float), default=2.0, help="1 is none"
+        "--guidance",
+        type=valued(Number(0, 100), float),
+        default=GUIDANCE,
+        help="1 is none",
     )
     made.add_argument(
         "--invert",

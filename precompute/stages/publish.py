@@ -86,8 +86,9 @@ def publish(config: CollectionConfig, root: Path, made: Computed) -> Path:
         similar = clip_similarity(sample_embeddings, embeddings).astype(np.float64)
         conditional = stage.denoiser.null_label is not None
         answers = (*answers, similar)
-        put_gallery(writer, config, made.samples, made.losses, answers, conditional)
         drawn = list(map(png, made.samples["pixels"].numpy()))
+        gallery = made.samples, drawn, made.losses
+        put_gallery(writer, config, gallery, answers, conditional)
         training = [dataset.encoded[i] for i in compared_with(len(dataset))]
         unlike = of_images(drawn, training, config.data, similar, embeddings)
         writer.put_meta("resemblance", asdict(unlike))
@@ -246,15 +247,15 @@ def put_file(writer, root, name, layout, dtype, first, count) -> None:
     )
 
 
-def put_gallery(writer, config, samples, losses, answers, conditional) -> None:
+def put_gallery(writer, config, gallery, answers, conditional) -> None:
     """Store the gallery's samples with their exact influences and CLIP similarities."""
+    samples, drawn, losses = gallery
     scores, errors, similar = answers
     for i, label in enumerate(samples["labels"].tolist()):
         seed = int(samples["seeds"][i])
         drawing = config.samples.drawing(label if conditional else None, seed)
         sample = Sample(i, drawing, {})
-        image = png(samples["pixels"][i].numpy())
-        writer.put_sample(sample, image, samples["x_0"][i])
+        writer.put_sample(sample, drawn[i], samples["x_0"][i])
         writer.put_answer(
             i,
             stored_key(Lens("ekfac")),

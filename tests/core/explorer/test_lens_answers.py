@@ -1,7 +1,6 @@
 """Every lens, asked of a tiny collection: one code path, and numbers that add up."""
 
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -21,6 +20,7 @@ from core.scores.influence import centred
 from precompute.__main__ import main
 from precompute.stages.answers import store_answers
 from precompute.stages.methods import compute_methods
+from tests.helpers.fresh import said_without_torch
 
 DRAWS = 8
 
@@ -235,21 +235,12 @@ def test_gallery_answers_are_there_without_the_model(root):
     """Four stored lenses of a gallery image load neither torch nor the engine."""
     lenses = [Lens(), Lens("ekfac", "elbo"), Lens("trak"), Lens("clip")]
     store_answers(root, "glyphs", root / "work", lenses)
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from core.explorer.explorer import Lens, open_explorer\n"
-        f"explorer = open_explorer('glyphs', Path({str(root)!r}))\n"
-        "query = explorer.query_from_gallery(1)\n"
-        f"answers = [explorer.answer(query, lens) for lens in {lenses!r}]\n"
-        "print([answer.source for answer in answers])\n"
-        "sys.exit('torch' in sys.modules)"
+    told = said_without_torch(
+        root,
+        f"answers = [explorer.answer(query, lens) for lens in {lenses!r}]",
+        "print([answer.source for answer in answers])",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip() == str(["exact", "full index", "projection", "exact"])
+    assert told.strip() == str(["exact", "full index", "projection", "exact"])
 
 
 def test_stored_answers_are_what_the_explorer_would_give(root, explorer):

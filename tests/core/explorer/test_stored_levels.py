@@ -1,8 +1,6 @@
 """What is stored of a gallery over the noise levels is what would be computed."""
 
 import io
-import subprocess
-import sys
 from contextlib import closing
 
 import numpy as np
@@ -23,6 +21,7 @@ from core.report import comparison
 from core.scores.error_files import errors_path
 from precompute.stages.answers import store_answers
 from tests.conftest import linked_copy
+from tests.helpers.fresh import said_without_torch
 
 
 @pytest.fixture(scope="module")
@@ -99,20 +98,12 @@ def as_webp(pixels: np.ndarray) -> np.ndarray:
 
 
 def test_stored_levels_are_there_without_the_model(root):
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from core.explorer.explorer import Lens, open_explorer\n"
-        f"explorer = open_explorer('glyphs', Path({str(root)!r}))\n"
-        "query = explorer.query_from_gallery(1)\n"
-        "print(len(explorer.stored_bands(query, Lens()).scores))\n"
-        "print(len(explorer.stored_forming(query).noisy))\n"
-        "sys.exit('torch' in sys.modules)"
+    told = said_without_torch(
+        root,
+        "print(len(explorer.stored_bands(query, Lens()).scores))",
+        "print(len(explorer.stored_forming(query).noisy))",
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "8\n8\n")
+    assert told == "8\n8\n"
 
 
 def test_only_the_default_question_is_stored(explorer):
